@@ -270,21 +270,23 @@ pub(crate) async fn ask(extenders: &[Extender], pod: &PodInfo, mut nodes: Vec<Ar
     Ok(extension)
 }
 
-/// Lets the extenders object to a preemption.
-pub(crate) async fn preempt(extenders: &[Extender], pod: &PodInfo, preemption: Preemption) -> Option<Preemption> {
+/// Lets the extenders object to a preemption: none is left then.
+pub(crate) async fn preempt(
+    extenders: &[Extender],
+    pod: &PodInfo,
+    preemption: Preemption,
+) -> Result<Option<Preemption>, String> {
     let mut preemption = preemption;
     let concerned = extenders.iter().filter(|extender| extender.concerns(pod));
     for extender in concerned.filter(|extender| !extender.config().preempt_verb.is_empty()) {
         match extender.preempt(pod, preemption.clone()).await {
-            Ok(agreed) => preemption = agreed?,
+            Ok(Some(agreed)) => preemption = agreed,
+            Ok(None) => return Ok(None),
             Err(error) if extender.is_ignorable() => {
                 tracing::warn!(pod = pod.full_name(), "an extender is left out: {error}");
             }
-            Err(error) => {
-                tracing::warn!(pod = pod.full_name(), "no pod is preempted: {error}");
-                return None;
-            }
+            Err(error) => return Err(error.to_string()),
         }
     }
-    Some(preemption)
+    Ok(Some(preemption))
 }

@@ -57,6 +57,8 @@ struct Record {
     /// What may help those plugins; counted while the pod waits.
     interest: Events,
     failed_at: Option<Instant>,
+    /// How much had happened when it was taken to be tried.
+    taken_at: u64,
 }
 
 pub struct Queue {
@@ -68,6 +70,10 @@ pub struct Queue {
     waiting: BTreeSet<(Instant, u64, Arc<str>)>,
     /// How many of the waiting pods each event may help, so that most events cost nothing.
     interests: [usize; Events::COUNT],
+    /// How often something happened, and for each event how often when it came last: whoever is being tried while something
+    /// happens, because an extender is asked say, has not seen it.
+    moment: u64,
+    happened: [u64; Events::COUNT],
     next: u64,
     gated: usize,
     /// Those of the gated pods that an event may let in.
@@ -92,6 +98,8 @@ impl Queue {
             backoff: BTreeSet::new(),
             waiting: BTreeSet::new(),
             interests: [0; Events::COUNT],
+            moment: 0,
+            happened: [0; Events::COUNT],
             gated: 0,
             held: BTreeSet::new(),
             in_flight: 0,
@@ -119,6 +127,7 @@ impl Queue {
                     rejecting: Vec::new(),
                     interest: Events::NONE,
                     failed_at: None,
+                    taken_at: 0,
                 };
                 self.records.insert(uid.clone(), record);
                 self.activate(&uid, "UnscheduledPodAdd", now);
@@ -202,6 +211,7 @@ impl Queue {
         self.reject(&uid, Vec::new());
         let record = self.records.get_mut(&uid)?;
         record.place = Place::InFlight;
+        record.taken_at = self.moment;
         self.in_flight += 1;
         record.queued.attempts += 1;
         Some(record.queued.clone())
@@ -240,6 +250,11 @@ impl Queue {
             let profile = self.profiles.get(&record.queued.pod.scheduler);
             record.interest = profile.map_or(Events::ALL, |profile| profile.interest(&record.rejecting));
             record.failed_at = Some(now);
+            let mut missed = false;
+            record.interest.each(|event| missed |= self.happened[event] > record.taken_at);
+            if missed {
+                return self.wake(uid, "ScheduleAttemptFailure", now);
+            }
             record.place = Place::Unschedulable { until: now + LONGEST_WAIT };
             record.interest.each(|event| self.interests[event] += 1);
             self.waiting.insert((now + LONGEST_WAIT, record.queued.sequence, record.queued.pod.uid.clone()));
@@ -259,8 +274,20 @@ impl Queue {
         }
     }
 
+    /// The same for a pod that waits for something that will not come; false when it does not wait.
+    pub fn give_up_waiting(&mut self, uid: &str, now: Instant) -> bool {
+        let waits = |record: &Record| matches!(record.place, Place::Unschedulable { .. });
+        let waits = self.records.get(uid).is_some_and(waits);
+        if waits {
+            self.errored(uid, now);
+        }
+        waits
+    }
+
     /// Wakes the pods that what happened may help.
     pub fn happen(&mut self, happening: &Happening<'_>, now: Instant) {
+        self.moment += 1;
+        happening.events.each(|event| self.happened[event] = self.moment);
         let mut concerned = false;
         happening.events.each(|event| concerned |= self.interests[event] > 0);
         if !concerned {

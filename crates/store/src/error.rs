@@ -24,7 +24,7 @@ pub enum StoreError {
     /// Nothing was written: whoever wrote no longer leads.
     #[error("the lease {0} is not held by the writer any more")]
     NotLeader(String),
-    /// Trying again later may help. Of a write to etcd it says that nothing was written.
+    /// Trying again later may help. Of a write it says that nothing was written.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
     /// Whoever wants to know must look: the same write again may be a second one.

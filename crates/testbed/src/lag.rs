@@ -1,6 +1,7 @@
 //! Watches that are behind.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ferry_client::Informers;
 use ferry_meta::UserInfo;
@@ -20,11 +21,14 @@ pub struct Lag {
     pub open: Arc<watch::Sender<bool>>,
     /// How often one object of it was asked for by name.
     pub asked: Arc<watch::Sender<usize>>,
+    /// So many lists of it in a namespace fail from now on.
+    pub failing: Arc<AtomicUsize>,
 }
 
 impl Lag {
     pub fn of(resource: &'static str) -> Self {
-        Self { resource, open: Arc::new(watch::Sender::new(true)), asked: Arc::new(watch::Sender::new(0)) }
+        let (open, asked) = (Arc::new(watch::Sender::new(true)), Arc::new(watch::Sender::new(0)));
+        Self { resource, open, asked, failing: Arc::default() }
     }
 
     pub fn client(&self, inner: Client) -> Client {
@@ -35,8 +39,19 @@ impl Lag {
             if request.method() == http::Method::GET && request.uri().path().contains(&format!("/{}/", lag.resource)) {
                 lag.asked.send_modify(|asked| *asked += 1);
             }
-            let held = watches && request.uri().path().ends_with(&format!("/{}", lag.resource));
+            let of_all = request.uri().path().ends_with(&format!("/{}", lag.resource));
+            let held = watches && of_all;
+            let listed = !watches && of_all && request.uri().path().contains("/namespaces/");
+            let fewer = |left: usize| left.checked_sub(1);
+            let fails = listed
+                && request.method() == http::Method::GET
+                && lag.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
             async move {
+                if fails {
+                    let status =
+                        kube::core::Status::failure("the store did not answer", "InternalError").with_code(500);
+                    return Err(kube::Error::Api(Box::new(status)));
+                }
                 let response = inner.send(request).await?;
                 Ok::<_, kube::Error>(response.map(|body| {
                     let frames = BodyStream::new(body).then(move |frame| {

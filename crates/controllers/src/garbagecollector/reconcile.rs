@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use parking_lot::{Mutex, RwLock};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::graph::{FOREGROUND, Graph, Node, ORPHAN};
@@ -155,6 +155,16 @@ impl Collector {
         }
     }
 
+    /// How a group and version are served, where an APIService says so.
+    pub(super) async fn api_service(&self, name: &str) -> Result<Option<Value>, Error> {
+        let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");
+        match self.client.request(http::Request::get(path).body(Vec::new())?).await {
+            Ok(service) => Ok(Some(service)),
+            Err(error) if write::is_not_found(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn as_seen_by(&self, owner: &str, dependents: &[String]) -> Vec<Dependent> {
         let graph = self.graph.lock();
         let seen = dependents.iter().filter_map(|uid| graph.get(uid)).map(|node| Dependent {
@@ -282,7 +292,7 @@ async fn patch_owners(
     meta: &ObjectMeta,
     references: Vec<OwnerReference>,
 ) -> Result<Option<ObjectMeta>, Error> {
-    let references = if references.is_empty() { serde_json::Value::Null } else { json!(references) };
+    let references = if references.is_empty() { Value::Null } else { json!(references) };
     let patch = json!({ "metadata": {
         "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": references,
     } });
@@ -295,11 +305,7 @@ async fn remove_finalizer(api: &Api<Metadata>, meta: &ObjectMeta, finalizer: &st
     patch_meta(api, meta, patch).await.map(|_| ())
 }
 
-async fn patch_meta(
-    api: &Api<Metadata>,
-    meta: &ObjectMeta,
-    patch: serde_json::Value,
-) -> Result<Option<ObjectMeta>, Error> {
+async fn patch_meta(api: &Api<Metadata>, meta: &ObjectMeta, patch: Value) -> Result<Option<ObjectMeta>, Error> {
     let name = meta.name.as_deref().unwrap_or_default();
     match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(patched) => Ok(Some(patched.metadata)),

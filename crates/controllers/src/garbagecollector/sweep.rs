@@ -46,6 +46,22 @@ impl Sweeps {
     }
 }
 
+/// Resources that have no such list, or not for us, have no dependents that we could orphan.
+fn is_no_ones(error: &kube::Error) -> bool {
+    write::status_of(error).is_some_and(|status| [403, 404, 405].contains(&status.code))
+}
+
+/// Whether another server answers for the resource. One that cannot answer must not keep everything else from going; an
+/// error of our own server passes, and what it did not list would be collected instead of orphaned.
+async fn is_aggregated(collector: &Collector, resource: &ServerResource) -> Result<bool, Error> {
+    let (group, version) = (&resource.resource.group, &resource.resource.version);
+    if group.is_empty() {
+        return Ok(false);
+    }
+    let found = collector.api_service(&format!("{version}.{group}")).await?;
+    Ok(found.is_some_and(|service| !service["spec"]["service"].is_null()))
+}
+
 async fn sweep(collector: &Collector, namespace: &str) -> Result<Sweep, Error> {
     let mut made = Sweep { namespace: namespace.to_owned(), begun: Instant::now(), by_owner: HashMap::new() };
     for resource in collector.resources() {
@@ -56,8 +72,7 @@ async fn sweep(collector: &Collector, namespace: &str) -> Result<Sweep, Error> {
         let resource = Arc::new(resource);
         let listed = match collector.api(&resource, namespace).list(&ListParams::default()).await {
             Ok(list) => list.items,
-            // One server that cannot answer for its resources must not keep everything else from going.
-            Err(error) if write::status_of(&error).is_some() => {
+            Err(error) if is_no_ones(&error) || is_aggregated(collector, &resource).await? => {
                 tracing::debug!(resource = resource.resource.plural, "cannot be listed: {}", write::short(&error));
                 continue;
             }

@@ -42,6 +42,17 @@ impl Ranges {
         given
     }
 
+    /// Whether something is the node's already, which it may have been told of.
+    fn has(&self, node: &str) -> bool {
+        self.pools.iter().any(|pool| pool.by_node.contains_key(node))
+    }
+
+    /// Takes back what was given a moment ago and was refused; what the node got elsewhere meanwhile stays its own.
+    fn take_back(&mut self, node: &str, given: &[String]) -> Option<String> {
+        let held = self.pools.iter().filter_map(|pool| Some(pool.range(*pool.by_node.get(node)?)));
+        if held.eq(given.iter().cloned()) { self.release(node) } else { None }
+    }
+
     /// What the node had is there for others; the next of those who wait.
     fn release(&mut self, node: &str) -> Option<String> {
         self.waiting.remove(node);
@@ -118,7 +129,10 @@ impl Reconciler {
         if !ranges(&node).is_empty() {
             return Ok(Action::Done);
         }
-        let given = self.ranges.lock().allocate(&key.name);
+        let (had, given) = {
+            let mut ranges = self.ranges.lock();
+            (ranges.has(&key.name), ranges.allocate(&key.name))
+        };
         let Some(given) = given else {
             let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
             self.recorder.event(&*node, EventType::Normal, "CIDRNotAvailable", message);
@@ -132,9 +146,11 @@ impl Reconciler {
         let patched = api.patch(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
         if let Err(error) = patched {
             // A node that got its range elsewhere meanwhile tells so by its change. One of which it is not known whether it
-            // got this one keeps it: nobody else may have it.
-            if write::status_of(&error).is_some_and(|status| status.code < 500) {
-                self.release(&key.name);
+            // got this one, now or by an earlier attempt, keeps it: nobody else may have it.
+            let refused = write::status_of(&error).is_some_and(|status| status.code < 500);
+            let next = if refused && !had { self.ranges.lock().take_back(&key.name, &given) } else { None };
+            if let Some(next) = next {
+                self.queue.add(ObjectKey::new("", next));
             }
             return Err(error.into());
         }
@@ -267,6 +283,25 @@ mod tests {
         for wrong in ["10.0.0.0/16,10.1.0.0/16", "fd00::/48,fd01::/48,10.0.0.0/16", "10.0.0.0/16,", "fd00::/40"] {
             assert!(self::pools(wrong, 24, 64).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_refused_range_is_taken_back_and_no_other() {
+        let mut ranges = Ranges { pools: Vec::new(), waiting: BTreeSet::new() };
+        ranges.pools = pools("10.244.0.0/23", 24, 64).expect("a pool");
+        assert!(!ranges.has("a"));
+        let given = ranges.allocate("a").expect("a range");
+        assert!(ranges.has("a"), "another attempt may not take it back: the first one may have succeeded");
+        assert!(ranges.allocate("b").is_some() && ranges.allocate("c").is_none());
+        assert_eq!(ranges.take_back("a", &given).as_deref(), Some("c"));
+        assert_eq!(ranges.allocate("c"), Some(given.clone()));
+
+        // The node got another one meanwhile, of which its change told.
+        ranges.release("b");
+        ranges.pools[0].occupy("c", "10.244.1.0/24");
+        assert_eq!(ranges.take_back("c", &given), None);
+        assert_eq!(ranges.allocate("d"), Some(given), "the one that is free");
+        assert_eq!(ranges.allocate("e"), None, "the other one is taken");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! PodGC: pods nobody will care for any more. Their node is gone, they were never bound and should end, their node is
 //! out of service, or there are too many that have ended.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use ferry_client::{Api, Change, Error, Index, Informer, ObjectKey, WorkQueue, wr
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::pods_by_node;
 use crate::Context;
@@ -33,7 +36,25 @@ struct Reconciler {
     pods: Informer<Pod>,
     pods_of: Index<Pod>,
     threshold: usize,
+    vanished: Mutex<Vanished>,
     queue: WorkQueue<Work>,
+}
+
+/// Nodes that pods name and that are not there: since when.
+#[derive(Default)]
+struct Vanished(HashMap<String, Instant>);
+
+impl Vanished {
+    /// How long the node may still come back; none when its time is over.
+    fn left(&mut self, node: &str, now: Instant) -> Option<Duration> {
+        let since = *self.0.entry(node.to_owned()).or_insert(now);
+        QUARANTINE.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
+    }
+
+    /// It is there, or none of its pods is.
+    fn forget(&mut self, node: &str) {
+        self.0.remove(node);
+    }
 }
 
 pub(crate) fn start(context: &Context) {
@@ -44,18 +65,24 @@ pub(crate) fn start(context: &Context) {
         pods_of: pods_by_node(&pods),
         pods: pods.clone(),
         threshold: context.config.terminated_pod_threshold,
+        vanished: Mutex::default(),
         queue: context.queue("orphaned_pods_nodes"),
     });
 
     let handler = this.clone();
     nodes.on_change(move |change| {
         let name = change.object().name_any();
+        handler.vanished.lock().forget(&name);
         let delay = match change {
             Change::Deleted(_) => QUARANTINE,
             _ if is_out_of_service(change.object()) => Duration::ZERO,
             _ => return,
         };
-        for pod in handler.pods_of.get(&name) {
+        let pods = handler.pods_of.get(&name);
+        if matches!(change, Change::Deleted(_)) && !pods.is_empty() {
+            handler.vanished.lock().left(&name, Instant::now());
+        }
+        for pod in pods {
             handler.queue.add_after(Work::Pod(ObjectKey::of(&*pod)), delay);
         }
     });
@@ -63,6 +90,9 @@ pub(crate) fn start(context: &Context) {
     pods.on_change(move |change| {
         let pod = change.object();
         if matches!(change, Change::Deleted(_)) {
+            if handler.pods_of.get(pod::node(pod)).is_empty() {
+                handler.vanished.lock().forget(pod::node(pod));
+            }
             return;
         }
         let work = || Work::Pod(ObjectKey::of(&**pod));
@@ -117,10 +147,7 @@ impl Reconciler {
             return Ok(Action::Done);
         }
         // The node is not in the cache. Give it time, then ask the server before anything is deleted by force.
-        let bound = pod::condition(&pod, "PodScheduled").and_then(|condition| condition.last_transition_time.clone());
-        let since = bound.or_else(|| pod.metadata.creation_timestamp.clone()).map(|time| time.0);
-        let age = since.and_then(|since| Duration::try_from(write::now().0.duration_since(since)).ok());
-        if let Some(left) = QUARANTINE.checked_sub(age.unwrap_or_default()).filter(|left| !left.is_zero()) {
+        if let Some(left) = self.vanished.lock().left(name, Instant::now()) {
             return Ok(Action::After(left));
         }
         let nodes: Api<Node> = Api::all(self.client.clone());
@@ -164,5 +191,24 @@ impl Reconciler {
             Err(error) if !write::is_not_found(&error) && !write::is_conflict(&error) => Err(error.into()),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_its_time_to_come_back_from_when_it_vanished() {
+        let (mut vanished, begin) = (Vanished::default(), Instant::now());
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let left = |seconds: u64| Some(Duration::from_secs(seconds));
+        assert_eq!(vanished.left("a", at(0)), left(40));
+        assert_eq!(vanished.left("b", at(30)), left(40), "each has its own");
+        assert_eq!(vanished.left("a", at(39)), left(1));
+        assert_eq!(vanished.left("a", at(40)), None);
+        assert_eq!(vanished.left("a", at(400)), None);
+        vanished.forget("a");
+        assert_eq!(vanished.left("a", at(500)), left(40), "it was there meanwhile");
     }
 }

@@ -1,6 +1,6 @@
 //! Taint eviction: pods that do not tolerate a NoExecute taint of their node go, at once or when their time is up.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ struct Reconciler {
     pods: Informer<Pod>,
     pods_of: Index<Pod>,
     /// Pods whose time runs.
-    doomed: Mutex<HashSet<ObjectKey>>,
+    doomed: Mutex<HashMap<ObjectKey, Seen>>,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -95,16 +95,18 @@ impl Reconciler {
         }
         let Some(node) = self.nodes.get("", pod::node(&pod)) else { return Ok(Action::Done) };
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
-        match stay(&evicting(&node), &tolerations, bound_at(&pod), write::now().0) {
+        let (taints, now) = (evicting(&node), write::now().0);
+        let seen = self.doomed.lock().get(key).cloned().unwrap_or_default().and_now(&taints, now);
+        match stay(&taints, &tolerations, bound_at(&pod), &seen, now) {
             Stay::ForEver => {
-                if self.doomed.lock().remove(key) {
+                if self.doomed.lock().remove(key).is_some() {
                     let message = format!("Cancelling deletion of Pod {key}");
                     self.recorder.event(&*pod, EventType::Normal, "TaintManagerEviction", message);
                 }
                 Ok(Action::Done)
             }
             Stay::For(left) => {
-                self.doomed.lock().insert(key.clone());
+                self.doomed.lock().insert(key.clone(), seen);
                 Ok(Action::After(left))
             }
             Stay::Not => {
@@ -134,9 +136,25 @@ fn bound_at(pod: &Pod) -> Option<Timestamp> {
     bound.or(pod.metadata.creation_timestamp.as_ref()).map(|time| time.0)
 }
 
+/// Since when a pod was seen beside taints that do not tell when they were added, as those of kubectl.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Seen(HashMap<(String, Option<String>), Timestamp>);
+
+impl Seen {
+    fn name(taint: &Taint) -> (String, Option<String>) {
+        (taint.key.clone(), taint.value.clone())
+    }
+
+    /// With those that came, without those that went.
+    fn and_now(&self, taints: &[Taint], now: Timestamp) -> Self {
+        let untimed = taints.iter().filter(|taint| taint.time_added.is_none()).map(Self::name);
+        Self(untimed.map(|name| (name.clone(), self.0.get(&name).copied().unwrap_or(now))).collect())
+    }
+}
+
 /// How long a pod with these tolerations may stay. The seconds of a toleration count from when the taint was added, or
 /// from when the pod came to a node that had it already.
-fn stay(taints: &[Taint], tolerations: &[Toleration], bound: Option<Timestamp>, now: Timestamp) -> Stay {
+fn stay(taints: &[Taint], tolerations: &[Toleration], bound: Option<Timestamp>, seen: &Seen, now: Timestamp) -> Stay {
     let mut end: Option<i64> = None;
     for taint in taints {
         let tolerates = |toleration: &&Toleration| taints::Toleration::from(*toleration).tolerates(taint);
@@ -147,7 +165,7 @@ fn stay(taints: &[Taint], tolerations: &[Toleration], bound: Option<Timestamp>, 
         let Some(seconds) = matching.iter().filter_map(|toleration| toleration.toleration_seconds).min() else {
             continue;
         };
-        let added = taint.time_added.as_ref().map(|time| time.0);
+        let added = taint.time_added.as_ref().map(|time| time.0).or_else(|| seen.0.get(&Seen::name(taint)).copied());
         let since = added.into_iter().chain(bound).max().unwrap_or(now).min(now);
         let until = since.as_second().saturating_add(seconds.max(0));
         end = end.into_iter().chain([until]).min();
@@ -170,7 +188,7 @@ mod tests {
         let taint = json!({ "key": "k", "value": "v", "effect": "NoExecute", "timeAdded": "1970-01-01T00:16:00Z" });
         let taints = [serde_json::from_value(taint).expect("a taint")];
         let parsed: Vec<Toleration> = serde_json::from_value(tolerations.clone()).expect("tolerations");
-        assert_eq!(stay(&taints, &parsed, None, now), expected, "{tolerations}");
+        assert_eq!(stay(&taints, &parsed, None, &Seen::default(), now), expected, "{tolerations}");
     }
 
     #[test]
@@ -185,7 +203,7 @@ mod tests {
             Stay::For(Duration::from_secs(260)),
         );
         check(json!([{ "key": "k", "operator": "Exists", "tolerationSeconds": 40 }]), Stay::Not);
-        assert_eq!(stay(&[], &[], None, Timestamp::UNIX_EPOCH), Stay::ForEver);
+        assert_eq!(stay(&[], &[], None, &Seen::default(), Timestamp::UNIX_EPOCH), Stay::ForEver);
     }
 
     #[test]
@@ -202,12 +220,41 @@ mod tests {
             };
             let taints: Vec<Taint> = taints.iter().map(taint).collect();
             let tolerations: Vec<Toleration> = seconds.iter().map(toleration).collect();
-            assert_eq!(stay(&taints, &tolerations, Some(time(bound)), time(1000)), expected, "{taints:?} {bound}");
+            let stays = stay(&taints, &tolerations, Some(time(bound)), &Seen::default(), time(1000));
+            assert_eq!(stays, expected, "{taints:?} {bound}");
         };
         let left = |seconds| Stay::For(Duration::from_secs(seconds));
         check(&[("a", 100)], &[("a", 300)], 0, Stay::Not);
         check(&[("a", 100)], &[("a", 300)], 990, left(290));
         check(&[("a", 800), ("b", 950)], &[("a", 300), ("b", 600)], 0, left(100));
         check(&[("a", 950)], &[("a", -5)], 0, Stay::Not);
+    }
+
+    #[test]
+    fn a_taint_that_does_not_say_when_it_was_added_counts_from_when_it_was_seen() {
+        let time = |second: i64| Timestamp::from_second(second).expect("a time");
+        let taint = |key: &str| -> Taint {
+            serde_json::from_value(json!({ "key": key, "effect": "NoExecute" })).expect("a taint")
+        };
+        let tolerations: Vec<Toleration> = serde_json::from_value(json!([
+            { "key": "a", "operator": "Exists", "tolerationSeconds": 300 },
+            { "key": "b", "operator": "Exists", "tolerationSeconds": 50 },
+        ]))
+        .expect("tolerations");
+        let left = |seconds| Stay::For(Duration::from_secs(seconds));
+        let mut seen = Seen::default();
+        // The pod has been there for long.
+        let mut check = |taints: &[Taint], now: i64, expected: Stay| {
+            seen = seen.and_now(taints, time(now));
+            assert_eq!(stay(taints, &tolerations, Some(time(5)), &seen, time(now)), expected, "at {now}");
+        };
+        check(&[taint("a")], 1000, left(300));
+        check(&[taint("a")], 1100, left(200));
+        check(&[taint("a"), taint("b")], 1100, left(50));
+        check(&[taint("a"), taint("b")], 1149, left(1));
+        check(&[taint("a")], 1160, left(140));
+        check(&[], 1170, Stay::ForEver);
+        check(&[taint("a")], 1200, left(300));
+        check(&[taint("a")], 1500, Stay::Not);
     }
 }

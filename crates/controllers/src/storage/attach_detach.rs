@@ -17,15 +17,16 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use super::attaching::{Attaching, Held, Holder, in_use, is_out_of_service};
 use super::protection::claims_of;
 use crate::Context;
-use crate::common::{conditions, pod};
+use crate::common::pod;
 use crate::node::pods_by_node;
 
 const NAME: &str = "attachdetach-controller";
-/// So long a node that is not well may hold a volume that none of its pods needs.
-const LONGEST_UNMOUNT: Duration = Duration::from_secs(6 * 60);
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// When to ask again whose a volume is that was attached to another node a moment ago: a watch that was interrupted never
+/// tells of an attachment that went meanwhile.
+const UNSEEN: Duration = Duration::from_secs(5);
 
 struct Reconciler {
     client: Client,
@@ -40,6 +41,9 @@ struct Reconciler {
     unneeded: Mutex<HashMap<String, Instant>>,
     /// Nodes that wait for a volume which another one has.
     waiting: Mutex<HashSet<String>>,
+    attaching: Attaching,
+    /// Nodes that were deleted and have something attached.
+    gone: Mutex<HashMap<String, Holder>>,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -57,6 +61,8 @@ pub(crate) fn start(context: &Context) {
         attachments: context.informers.of(),
         unneeded: Mutex::default(),
         waiting: Mutex::default(),
+        attaching: Attaching::default(),
+        gone: Mutex::default(),
         queue: context.queue("attachdetach"),
     });
     let handler = this.clone();
@@ -71,18 +77,24 @@ pub(crate) fn start(context: &Context) {
         if let Change::Modified { old, new } = change {
             handler.tell(old, new);
         }
-        handler.queue.add(ObjectKey::new("", change.object().spec.node_name.clone()));
+        let attachment = change.object();
+        handler.queue.add(ObjectKey::new("", attachment.spec.node_name.clone()));
         if matches!(change, Change::Deleted(_)) {
-            for node in handler.waiting.lock().drain() {
-                handler.queue.add(ObjectKey::new("", node));
-            }
+            handler.wake_waiting();
+        } else if let Some(volume) = &attachment.spec.source.persistent_volume_name {
+            handler.attaching.forget(volume, &attachment.name_any());
         }
     });
     // A volume that the kubelet has unmounted may be detached.
     let handler = this.clone();
     this.nodes.on_change(move |change| {
         let new = change.object();
-        // One that comes may have pods that were seen before it, one that goes has nothing attached any more.
+        if matches!(change, Change::Deleted(_)) {
+            handler.gone.lock().insert(new.name_any(), Holder::gone(new));
+        } else {
+            handler.gone.lock().remove(&new.name_any());
+        }
+        // One that comes may have pods that were seen before it, of one that goes less is known.
         let told = match change {
             Change::Modified { old, .. } => in_use(new) != in_use(old) || is_out_of_service(new),
             Change::Added(_) | Change::Deleted(_) => true,
@@ -138,24 +150,25 @@ pub(super) fn unique_name(driver: &str, handle: &str) -> String {
     format!("kubernetes.io/csi/{driver}^{handle}")
 }
 
-/// What the kubelet has mounted or is about to.
-fn in_use(node: &Node) -> &[String] {
-    node.status.as_ref().and_then(|status| status.volumes_in_use.as_deref()).unwrap_or_default()
-}
-
-fn is_out_of_service(node: &Node) -> bool {
-    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == OUT_OF_SERVICE)
-}
-
-fn is_well(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions::find(conditions, "Ready").is_some_and(|condition| condition.status == "True")
-}
-
 /// Whether several nodes may have the volume at the same time.
 fn is_shared(volume: &PersistentVolume) -> bool {
     let modes = volume.spec.as_ref().and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
     modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
+}
+
+enum Reserved {
+    Yes,
+    /// Another node has the volume.
+    Taken,
+    /// Another node may have it.
+    Unsure,
+}
+
+fn sooner(action: Action, delay: Duration) -> Action {
+    match action {
+        Action::After(known) => Action::After(known.min(delay)),
+        Action::Done => Action::After(delay),
+    }
 }
 
 impl Reconciler {
@@ -168,7 +181,14 @@ impl Reconciler {
         }
     }
 
-    /// By the attachment's name: the volume.
+    /// Looks at the nodes that wait for a volume which another one has.
+    fn wake_waiting(&self) {
+        for node in self.waiting.lock().drain() {
+            self.queue.add(ObjectKey::new("", node));
+        }
+    }
+
+    /// By the attachment's name: the volume. Pods outlive their Node, and use their volumes until they are gone.
     fn wanted(&self, node: &str) -> BTreeMap<String, Arc<PersistentVolume>> {
         let mut wanted = BTreeMap::new();
         for pod in self.pods.get(node).iter().filter(|pod| !pod::is_terminal(pod)) {
@@ -188,13 +208,22 @@ impl Reconciler {
     }
 
     async fn reconcile(&self, node: &str) -> Result<Action, Error> {
-        let wanted = if self.nodes.get("", node).is_some() { self.wanted(node) } else { BTreeMap::new() };
+        let wanted = self.wanted(node);
+        let is_known = self.nodes.get("", node).is_some();
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
         let mut again = Action::Done;
         let there: Vec<_> = self.attachments.list().into_iter().filter(|known| known.spec.node_name == node).collect();
-        for (name, volume) in &wanted {
-            if there.iter().any(|known| known.name_any() == *name) || self.is_taken(node, volume) {
+        for (name, volume) in wanted.iter().filter(|_| is_known) {
+            if there.iter().any(|known| known.name_any() == *name) {
                 continue;
+            }
+            match self.reserve(&api, node, name, volume).await? {
+                Reserved::Yes => {}
+                Reserved::Taken => continue,
+                Reserved::Unsure => {
+                    again = Action::After(UNSEEN);
+                    continue;
+                }
             }
             let driver = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref()).map(|csi| csi.driver.clone());
             let attachment = VolumeAttachment {
@@ -209,8 +238,17 @@ impl Reconciler {
                 },
                 status: None,
             };
-            match api.create(&PostParams::default(), &attachment).await {
-                Err(error) if !write::is_already_exists(&error) => return Err(error.into()),
+            let made = api.create(&PostParams::default(), &attachment).await;
+            self.attaching.answered(&volume.name_any(), name);
+            match made {
+                Err(error) if !write::is_already_exists(&error) => {
+                    // What the server did not refuse it may have done.
+                    if write::status_of(&error).is_some_and(|status| status.code < 500) {
+                        self.attaching.forget(&volume.name_any(), name);
+                        self.wake_waiting();
+                    }
+                    return Err(error.into());
+                }
                 _ => {}
             }
         }
@@ -222,7 +260,7 @@ impl Reconciler {
             if left.is_zero() {
                 leaving.push(unneeded.clone());
             } else {
-                again = Action::After(left);
+                again = sooner(again, left);
             }
         }
         self.unneeded.lock().retain(|name, _| !wanted.contains_key(name));
@@ -235,6 +273,9 @@ impl Reconciler {
         for gone in leaving {
             self.unneeded.lock().remove(&gone.name_any());
             write::delete(&api, &*gone, None).await?;
+        }
+        if there.is_empty() && !is_known {
+            self.gone.lock().remove(node);
         }
         Ok(again)
     }
@@ -272,15 +313,51 @@ impl Reconciler {
         }
     }
 
+    /// Makes sure that no other node gets a volume that only one may have while it is being attached to this one.
+    async fn reserve(
+        &self,
+        api: &Api<VolumeAttachment>,
+        node: &str,
+        attachment: &str,
+        volume: &PersistentVolume,
+    ) -> Result<Reserved, Error> {
+        if is_shared(volume) {
+            return Ok(Reserved::Yes);
+        }
+        let name = volume.name_any();
+        let seen = |attachment: &str| self.attachments.get("", attachment).is_some();
+        let mut begun = self.attaching.begin(&name, node, attachment, seen);
+        if let Err(Held::Unseen(other)) = &begun
+            && api.get_opt(other).await?.is_none()
+        {
+            self.attaching.forget(&name, other);
+            begun = self.attaching.begin(&name, node, attachment, seen);
+        }
+        if begun.is_err() {
+            self.waiting.lock().insert(node.to_owned());
+            return Ok(Reserved::Unsure);
+        }
+        if self.is_taken(node, volume) {
+            self.attaching.forget(&name, attachment);
+            return Ok(Reserved::Taken);
+        }
+        Ok(Reserved::Yes)
+    }
+
     /// Whether another node has the volume, which then must let go of it first; the pods that wait are told.
     fn is_taken(&self, node: &str, volume: &PersistentVolume) -> bool {
         let name = volume.name_any();
-        let of_it = |known: &&Arc<VolumeAttachment>| {
-            known.spec.source.persistent_volume_name.as_ref() == Some(&name) && known.spec.node_name != node
+        let other = || {
+            self.attachments.list().into_iter().find(|known| {
+                known.spec.source.persistent_volume_name.as_ref() == Some(&name) && known.spec.node_name != node
+            })
         };
-        let all = self.attachments.list();
-        let Some(other) = all.iter().find(of_it).filter(|_| !is_shared(volume)) else { return false };
+        if other().is_none() {
+            return false;
+        }
+        // Looked at again: whoever let go of it before we were among those who wait has woken nobody.
         self.waiting.lock().insert(node.to_owned());
+        let Some(other) = other() else { return false };
         let holders: Vec<String> = self.users(&other.spec.node_name, &name).iter().map(|pod| pod.name_any()).collect();
         let why = if holders.is_empty() {
             "Volume is already exclusively attached to one node and can't be attached to another".to_owned()
@@ -296,23 +373,19 @@ impl Reconciler {
 
     /// How long the kubelet has to unmount what nobody needs any more, zero when it may be detached now.
     fn time_to_unmount(&self, node: &str, attachment: &VolumeAttachment) -> Duration {
-        let Some(node) = self.nodes.get("", node).filter(|node| !is_out_of_service(node)) else {
-            return Duration::ZERO;
+        let holder = match self.nodes.get("", node) {
+            Some(node) => Holder::of(&node),
+            None => self.gone.lock().get(node).cloned().unwrap_or_default(),
         };
         let volume = attachment.spec.source.persistent_volume_name.as_deref();
         let volume = volume.and_then(|name| self.volumes.get("", name));
         let source = volume.as_ref().and_then(|volume| volume.spec.as_ref()?.csi.as_ref());
-        let mounted = source.is_some_and(|source| {
-            let name = unique_name(&source.driver, &source.volume_handle);
-            in_use(&node).contains(&name)
-        });
-        if !mounted {
+        let name = source.map(|source| unique_name(&source.driver, &source.volume_handle));
+        if !holder.may_have_mounted(name.as_deref()) {
             return Duration::ZERO;
         }
         let since = *self.unneeded.lock().entry(attachment.name_any()).or_insert_with(Instant::now);
-        let left = LONGEST_UNMOUNT.saturating_sub(since.elapsed());
-        // A node that is well unmounts, sooner or later; taking the volume from under it would corrupt it.
-        if is_well(&node) { left.max(Duration::from_secs(60)) } else { left }
+        holder.time_to_unmount(since.elapsed())
     }
 
     /// Writes into the node's status what is attached to it.

@@ -1,5 +1,6 @@
 //! Caches that are behind one another: what one watch has not told yet must not make a controller take away what is needed.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferry_client::Api;
@@ -7,6 +8,7 @@ use ferry_testbed::{Kit, Lag, NAMESPACE};
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, ServiceAccount,
 };
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -88,6 +90,75 @@ async fn what_is_orphaned_stays_even_if_nobody_had_heard_of_it() {
     kit.at_rest().await;
     let kept = kit.api::<Secret>().get("kept").await.unwrap();
     assert_eq!(kept.metadata.owner_references, None);
+    kit.stop().await;
+}
+
+/// A list that fails says nothing of what there is: the owner stays until everything was looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_orphaned_stays_even_if_it_could_not_be_listed_at_first() {
+    let (kit, lag) = (Kit::new().await, Lag::of("secrets"));
+    lag.controllers(&kit);
+    let owner: ConfigMap = kit.create(json!({ "metadata": { "name": "owner" } })).await;
+    let reference = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid() });
+    kit.until(kit.api::<ServiceAccount>(), "the default account", |all| !all.is_empty()).await;
+    kit.at_rest().await;
+    lag.open.send_replace(false);
+    lag.failing.store(1, Ordering::SeqCst);
+    kit.create::<Secret>(json!({ "metadata": { "name": "kept", "ownerReferences": [reference] } })).await;
+    kit.api::<ConfigMap>().delete("owner", &DeleteParams::orphan()).await.unwrap();
+    kit.until(kit.api::<ConfigMap>(), "no owner", |all| all.iter().all(|one| one.name_any() != "owner")).await;
+    assert_eq!(lag.failing.load(Ordering::SeqCst), 0, "a list failed");
+    let kept = kit.api::<Secret>().get("kept").await.unwrap();
+    assert_eq!(kept.metadata.owner_references, None);
+    lag.open.send_replace(true);
+    kit.stop().await;
+}
+
+/// A volume that only one node may have is attached, but nobody has heard of it: another node must not get it, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_is_not_attached_twice_because_nobody_hears_of_its_attachment() {
+    let (kit, lag) = (Kit::new().await, Lag::of("volumeattachments"));
+    lag.controllers(&kit);
+    kit.until(kit.api::<ServiceAccount>(), "the default account", |all| !all.is_empty()).await;
+    kit.simulate(2).await;
+    let data: PersistentVolumeClaim = kit.create(claim("data")).await;
+    let reference = json!({ "namespace": NAMESPACE, "name": "data", "uid": data.uid() });
+    kit.create_in(Api::<PersistentVolume>::all(kit.client.clone()), volume("disk", reference)).await;
+    let bound = |claim: &PersistentVolumeClaim| claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).is_some();
+    kit.until(kit.api::<PersistentVolumeClaim>(), "a bound claim", |all| all.iter().any(|claim| bound(claim))).await;
+    kit.at_rest().await;
+    lag.open.send_replace(false);
+    let user = |name: &str, node: &str| {
+        json!({ "metadata": { "name": name }, "spec": {
+            "nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{ "name": "c", "image": "i" }],
+            "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }],
+        } })
+    };
+    let attachments: Api<VolumeAttachment> = Api::all(kit.client.clone());
+    let nodes = async || -> Vec<String> {
+        let list = attachments.list(&Default::default()).await.unwrap();
+        list.items.into_iter().map(|one| one.spec.node_name).collect()
+    };
+    kit.create::<Pod>(user("first", "node-0")).await;
+    kit.until(attachments.clone(), "an attachment", |all| !all.is_empty()).await;
+    let before = *lag.asked.borrow();
+    let mut asked = lag.asked.subscribe();
+    kit.create::<Pod>(user("second", "node-1")).await;
+    // Whoever cannot know asks the server.
+    tokio::select! {
+        _ = asked.wait_for(|asked| *asked > before) => {}
+        _ = kit.until(attachments.clone(), "two attachments", |all| all.len() > 1) => {}
+    }
+    kit.at_rest().await;
+    assert_eq!(nodes().await, ["node-0"]);
+
+    lag.open.send_replace(true);
+    kit.until_event("FailedAttachVolume").await;
+    kit.api::<Pod>().delete("first", &DeleteParams::default()).await.unwrap();
+    kit.until(attachments.clone(), "an attachment to the other node", |all| {
+        all.iter().map(|one| one.spec.node_name.as_str()).collect::<Vec<_>>() == ["node-1"]
+    })
+    .await;
     kit.stop().await;
 }
 

@@ -129,6 +129,28 @@ async fn a_stateful_set_keeps_its_order_its_partition_and_its_claims() {
     kit.stop().await;
 }
 
+/// Somebody else's pod has the name: the set says so, and goes on once the name is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stateful_set_makes_its_pod_once_another_one_of_that_name_is_gone() {
+    let kit = Kit::cluster(1).await;
+    let other = json!({ "metadata": { "name": "db-0" }, "spec": {
+        "terminationGracePeriodSeconds": 0, "containers": [{ "name": "c", "image": "i" }],
+    } });
+    kit.create::<Pod>(other).await;
+    let set = json!({ "metadata": { "name": "db" }, "spec": {
+        "serviceName": "db", "replicas": 1, "selector": { "matchLabels": { "app": "db" } }, "template": template("db"),
+    } });
+    kit.create::<StatefulSet>(set).await;
+    let why = kit.until_event("FailedCreate").await;
+    assert_eq!(why, "create Pod db-0 in StatefulSet db failed error: pods \"db-0\" already exists");
+    kit.api::<Pod>().delete("db-0", &DeleteParams::default()).await.unwrap();
+    kit.until_pods("the set's own pod", |pods| {
+        pods.iter().any(|pod| pod.name_any() == "db-0" && pod.labels().get("app").is_some_and(|app| app == "db"))
+    })
+    .await;
+    kit.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parallel_set_is_made_at_once_and_rolls_as_many_as_may_be_away() {
     let kit = Kit::cluster(2).await;

@@ -1,5 +1,7 @@
 //! Volumes of drivers, claims that pods bring along, claims that grow, and classes that are in use: through the API.
 
+use std::sync::Arc;
+
 use ferry_client::Api;
 use ferry_testbed::Kit;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -124,6 +126,43 @@ async fn volumes_of_drivers_are_attached_to_one_node_at_a_time() {
         all.iter().any(|node| node.name_any() == "node-0" && tells(node).is_empty())
     })
     .await;
+    kit.stop().await;
+}
+
+/// Deleting a Node stops nothing on the machine: whoever had the volume next would write beside those that use it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_stay_attached_to_a_deleted_node_while_they_may_be_in_use() {
+    let kit = Kit::cluster(0).await;
+    let (volumes, nodes) = (Api::<PersistentVolume>::all(kit.client.clone()), Api::<Node>::all(kit.client.clone()));
+    let attachments: Api<VolumeAttachment> = Api::all(kit.client.clone());
+    let names = |all: &[Arc<VolumeAttachment>]| {
+        let mut names: Vec<String> =
+            all.iter().filter_map(|one| one.spec.source.persistent_volume_name.clone()).collect();
+        names.sort();
+        names
+    };
+    let mounted = json!({ "volumesInUse": ["kubernetes.io/csi/csi.example.com^handle-mounted"] });
+    let node: Node = kit.create_in(nodes.clone(), json!({ "metadata": { "name": "bare" } })).await;
+    for name in ["idle", "mounted"] {
+        kit.create_in(volumes.clone(), volume(name, "manual")).await;
+        kit.create::<PersistentVolumeClaim>(claim(name, name, "manual")).await;
+        kit.create::<Pod>(pod(name, "bare", json!({ "persistentVolumeClaim": { "claimName": name } }))).await;
+    }
+    kit.until(attachments.clone(), "two attachments", |all| names(all) == ["idle", "mounted"]).await;
+    let status = Patch::Merge(json!({ "status": mounted }));
+    nodes.patch_status(&node.name_any(), &PatchParams::default(), &status).await.unwrap();
+    nodes.delete("bare", &DeleteParams::default()).await.unwrap();
+    kit.at_rest().await;
+    kit.until(attachments.clone(), "both attachments", |all| names(all) == ["idle", "mounted"]).await;
+
+    // Without its pod, one goes that was not mounted; the other one may be in use until somebody unmounts it.
+    let by_force = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    for name in ["idle", "mounted"] {
+        kit.api::<Pod>().delete(name, &by_force).await.unwrap();
+    }
+    kit.until(attachments.clone(), "one attachment", |all| names(all) == ["mounted"]).await;
+    kit.at_rest().await;
+    kit.until(attachments.clone(), "the same attachment", |all| names(all) == ["mounted"]).await;
     kit.stop().await;
 }
 

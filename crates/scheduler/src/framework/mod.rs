@@ -58,9 +58,10 @@ impl Events {
     /// What drivers offer, or taints of it.
     pub const RESOURCE_SLICE: Self = Self(1 << 11);
     pub const DEVICE_CLASS: Self = Self(1 << 12);
+    pub const NODE_GONE: Self = Self(1 << 13);
     pub const ALL: Self = Self((1 << Self::COUNT) - 1);
     /// How many sorts of events there are.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 14;
 
     /// The first of them as upstream's metrics call it.
     pub fn label(self) -> &'static str {
@@ -78,6 +79,7 @@ impl Events {
             "ResourceClaimUpdate",
             "ResourceSliceUpdate",
             "DeviceClassUpdate",
+            "NodeDelete",
         ];
         LABELS.get(self.0.trailing_zeros() as usize).copied().unwrap_or_default()
     }

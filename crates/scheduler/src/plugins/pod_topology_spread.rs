@@ -203,7 +203,9 @@ impl Plugin for PodTopologySpread {
     }
 
     fn events(&self) -> Events {
+        // A node that goes may take a domain with it that had the fewest pods.
         Events::NODE_ADDED
+            .and(Events::NODE_GONE)
             .and(Events::NODE_LABELS)
             .and(Events::NODE_TAINTS)
             .and(Events::POD_PLACED)

@@ -86,6 +86,39 @@ fn a_rejected_pod_waits_for_what_can_help_it() {
 }
 
 #[test]
+fn what_happens_while_a_pod_is_tried_is_not_missed() {
+    let mut queue = queue();
+    let now = Instant::now();
+    queue.set(pod("a", json!({})), true, now);
+    queue.happen(&happening(Events::NODE_TAINTS), now);
+    assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
+    queue.happen(&happening(Events::POD_GONE), now);
+    queue.failed("a", vec!["TaintToleration"], now);
+    assert_eq!(popped(&mut queue, now), None, "nothing that could help it happened since it was taken");
+    queue.happen(&happening(Events::NODE_TAINTS), now);
+    assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
+    queue.happen(&happening(Events::NODE_TAINTS), now);
+    queue.failed("a", vec!["TaintToleration"], now);
+    assert_eq!(popped(&mut queue, now).as_deref(), Some("a"), "the taints changed while it was tried");
+    queue.failed("a", vec!["TaintToleration"], now);
+    assert_eq!(popped(&mut queue, now), None);
+}
+
+#[test]
+fn a_pod_that_waits_in_vain_is_tried_after_a_while() {
+    let mut queue = queue();
+    let now = Instant::now();
+    queue.set(pod("a", json!({})), true, now);
+    assert!(!queue.give_up_waiting("a", now), "it does not wait");
+    assert_eq!(popped(&mut queue, now).as_deref(), Some("a"));
+    assert!(!queue.give_up_waiting("a", now), "it is being tried");
+    queue.failed("a", vec!["NodeResourcesFit"], now);
+    assert!(queue.give_up_waiting("a", now));
+    assert_eq!((popped(&mut queue, now), queue.next_deadline()), (None, Some(now + Duration::from_secs(1))));
+    assert!(!queue.give_up_waiting("a", now), "once is enough");
+}
+
+#[test]
 fn a_pod_is_counted_in_one_place() {
     let mut queue = queue();
     let mut now = Instant::now();

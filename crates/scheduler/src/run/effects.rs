@@ -38,6 +38,12 @@ pub(super) enum Report {
         plugin: &'static str,
         reason: String,
     },
+    /// No room is made for it: nobody was removed, or not all. Nothing that happens tells of it.
+    NotPreempted {
+        pod: Arc<PodInfo>,
+        /// Whether another attempt may do better.
+        again: bool,
+    },
     /// What the extenders said.
     Extended {
         queued: QueuedPod,
@@ -138,13 +144,24 @@ impl Effects {
     /// Says on the pod, and by an event, why it has no node.
     pub(super) fn unscheduled(&self, pod: &PodInfo, reason: &str, message: &str, nomination: &Nomination) {
         self.event(pod, EventType::Warning, "FailedScheduling", message);
-        let Some(patch) = status_patch(&pod.pod, reason, message, nomination) else { return };
+        if let Some(patch) = status_patch(&pod.pod, reason, message, nomination) {
+            self.write_status(pod, patch);
+        }
+    }
+
+    /// No node is kept for the pod any more.
+    pub(super) fn clear_nomination(&self, pod: &PodInfo) {
+        let patch = json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": null}});
+        self.write_status(pod, patch);
+    }
+
+    fn write_status(&self, pod: &PodInfo, patch: serde_json::Value) {
         let (client, namespace, name) = (self.client.clone(), pod.namespace.clone(), pod.name.clone());
         let places = self.places.clone();
         self.tasks.spawn_until_stopped("pod condition", async move {
             let _place = places.acquire().await;
             if let Err(error) = patch_status(&client, &namespace, &name, patch).await {
-                tracing::debug!(pod = name, "the condition of a pod was not written: {error}");
+                tracing::debug!(pod = name, "the status of a pod was not written: {error}");
             }
         });
     }
@@ -156,9 +173,15 @@ impl Effects {
         }
         let own = self.clone();
         self.tasks.spawn_until_stopped("preempt", async move {
-            if let Some(agreed) = extender::preempt(&own.extenders, &preemptor, preemption).await {
-                own.remove(&preemptor, agreed);
-            }
+            let again = match extender::preempt(&own.extenders, &preemptor, preemption).await {
+                Ok(Some(agreed)) => return own.remove(&preemptor, agreed),
+                Ok(None) => false,
+                Err(error) => {
+                    tracing::warn!(pod = preemptor.full_name(), "no pod is preempted: {error}");
+                    true
+                }
+            };
+            let _ = own.reports.send(Report::NotPreempted { pod: preemptor, again });
         });
     }
 
@@ -167,7 +190,7 @@ impl Effects {
         let Preemption { node, victims } = preemption;
         for victim in victims.into_iter().filter(|victim| !victim.is_terminating) {
             let (client, recorder, places) = (self.client.clone(), recorder.clone(), self.places.clone());
-            let (preemptor, node) = (preemptor.clone(), node.clone());
+            let (preemptor, node, reports) = (preemptor.clone(), node.clone(), self.reports.clone());
             self.tasks.spawn_until_stopped("preempt", async move {
                 let _place = places.acquire().await;
                 match evict(&client, &preemptor, &victim).await {
@@ -179,6 +202,7 @@ impl Effects {
                     }
                     Err(error) => {
                         tracing::warn!(victim = victim.full_name(), "a pod was not removed for another: {error}");
+                        let _ = reports.send(Report::NotPreempted { pod: preemptor, again: true });
                     }
                 }
             });

@@ -9,7 +9,7 @@ use crate::model::PodInfo;
 pub(super) fn of_node(change: &Change<Node>) -> Events {
     match change {
         Change::Added(_) => Events::NODE_ADDED,
-        Change::Deleted(_) => Events::NONE,
+        Change::Deleted(_) => Events::NODE_GONE,
         Change::Modified { old, new } => {
             let mut events = Events::NONE;
             if old.metadata.labels != new.metadata.labels {

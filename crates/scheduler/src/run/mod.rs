@@ -445,6 +445,14 @@ impl SchedulingLoop {
                     }
                 }
             }
+            Report::NotPreempted { pod, again } => {
+                // It may have been deleted, or is being placed elsewhere.
+                let waits = self.queue.contains(&pod.uid) && !self.cache.is_assumed(&pod.uid);
+                if waits && (!again || self.queue.give_up_waiting(&pod.uid, Instant::now())) {
+                    self.nominations.remove(&pod.uid);
+                    self.effects.clear_nomination(&pod);
+                }
+            }
             Report::Refused { binding, plugin, reason } => {
                 let pod = &binding.queued.pod;
                 if !self.queue.contains(&pod.uid) {

@@ -23,6 +23,8 @@ const MAGIC: &[u8] = b"ferry-backup 1\n";
 /// Longer than any record that the store accepts.
 const LONGEST: usize = key::MAX_VALUE + key::MAX_SEAL + key::MAX_KEY + 1024;
 pub(super) const BATCH_BYTES: usize = 8 << 20;
+/// More revisions than a cluster makes after a backup and before it is restored.
+pub(super) const AHEAD: Revision = 1_000_000_000;
 
 /// What a look at a store found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +77,11 @@ impl EmbeddedStore {
         .await
     }
 
-    /// Makes a store of a backup. The folder must be empty or absent; it is usable only once everything is in it.
+    /// Makes a store of a backup. The folder must be empty or absent; it is usable only once everything is in it. Returns
+    /// what the backup has.
+    ///
+    /// Revisions go on far above those of the backup, and everything before is compacted: clients that go on have seen
+    /// revisions which were given after the backup and will be given again. They have to list anew.
     pub fn restore(backup: &Path, path: &Path) -> Result<Summary> {
         read_backup(backup)?;
         let mut folder = Folder::open(path)?;
@@ -96,6 +102,9 @@ impl EmbeddedStore {
         })?;
         disk.commit(batch)?;
         let found = summary(&disk.view())?;
+        let mut mark = disk.batch();
+        mark.compacted(found.revision.saturating_add(AHEAD));
+        disk.commit(mark)?;
         folder.seal()?;
         Ok(found)
     }
@@ -222,6 +231,10 @@ fn write_to(view: &View, target: &mut dyn Write, name: &str) -> Result<()> {
     };
     put(MAGIC)?;
     view.everything(|key, value| {
+        // Of no use in another folder, and unknown to those who read backups of this version.
+        if key == record::FINISHED {
+            return Ok(());
+        }
         count += 1;
         put(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes())?;
         put(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes())?;

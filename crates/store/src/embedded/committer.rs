@@ -48,20 +48,28 @@ pub(crate) struct Committer {
     leases: Leases,
     schedule: Schedule,
     progress_at: Option<Instant>,
+    /// Set when a lease that has ended could not be revoked: it stays the first, and would be tried without end.
+    leases_retry_at: Option<Instant>,
     /// Set while the tables refuse writes: why, and when to try again.
     broken: Option<(StoreError, Instant)>,
+}
+
+/// When to look at what ends next, where it is not to be tried before a time.
+fn not_before(end: Option<Instant>, retry_at: Option<Instant>) -> Option<Instant> {
+    end.map(|end| retry_at.map_or(end, |retry_at| end.max(retry_at)))
 }
 
 impl Committer {
     pub(crate) fn new(shared: Arc<Shared>, queue: Receiver<Command>, leases: Leases) -> Self {
         let schedule = Schedule::new(&shared.options);
-        Self { shared, queue, leases, schedule, progress_at: None, broken: None }
+        Self { shared, queue, leases, schedule, progress_at: None, leases_retry_at: None, broken: None }
     }
 
     /// Runs until the last sender of commands is gone.
     pub(crate) fn run(mut self) {
         loop {
-            let deadline = [self.leases.next_end(), self.progress_at, self.schedule.next()].into_iter().flatten().min();
+            let lease_at = not_before(self.leases.next_end(), self.leases_retry_at);
+            let deadline = [lease_at, self.progress_at, self.schedule.next()].into_iter().flatten().min();
             let received = match deadline {
                 None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(at) => self.queue.recv_timeout(at.saturating_duration_since(Instant::now())),
@@ -79,9 +87,13 @@ impl Committer {
 
     fn housekeeping(&mut self) {
         let now = Instant::now();
-        for lease in self.leases.ended(now) {
-            if self.ready().is_err() || self.revoke(lease).is_err() {
-                break;
+        if self.leases_retry_at.is_none_or(|at| at <= now) {
+            self.leases_retry_at = None;
+            for lease in self.leases.ended(now) {
+                if self.ready().is_err() || self.revoke(lease).is_err() {
+                    self.leases_retry_at = Some(Instant::now() + RETRY);
+                    break;
+                }
             }
         }
         if self.progress_at.is_some_and(|at| at <= now) {
@@ -200,15 +212,16 @@ impl Committer {
             // The group was checked against this state and no other.
             if self.shared.state.read().revision == before {
                 let Err(failed) = self.try_write(group)? else { return Ok(()) };
-                return Err(self.give_up(failed.error));
+                return Err(self.give_up(failed));
             }
         }
-        Err(self.give_up(failed.error))
+        Err(self.give_up(failed))
     }
 
-    fn give_up(&mut self, error: StoreError) -> StoreError {
-        self.broken = Some((error.clone(), Instant::now() + RETRY));
-        error
+    /// Those who come next are told that nothing is written. Of this write nobody knows: it may be in the log.
+    fn give_up(&mut self, failed: Failed) -> StoreError {
+        self.broken = Some((failed.error.clone(), Instant::now() + RETRY));
+        failed.into()
     }
 
     fn try_write(&self, group: &Group) -> Result<std::result::Result<(), Failed>> {
@@ -281,5 +294,20 @@ impl Committer {
                 Err(error)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_could_not_be_revoked_is_not_tried_without_a_pause() {
+        let now = Instant::now();
+        let (past, later) = (now.checked_sub(RETRY).unwrap_or(now), now + RETRY);
+        assert_eq!(not_before(None, Some(later)), None, "there is none");
+        assert_eq!(not_before(Some(past), None), Some(past));
+        assert_eq!(not_before(Some(past), Some(later)), Some(later));
+        assert_eq!(not_before(Some(later), Some(past)), Some(later));
     }
 }

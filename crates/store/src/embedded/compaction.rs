@@ -13,9 +13,10 @@ use crate::{Result, StoreError};
 const SLICE: usize = 512;
 
 impl Shared {
-    /// Each change from the last compaction to this one supersedes what came before it; a deletion leaves nothing.
+    /// Each change from the last compaction that came to its end to this one supersedes what came before it; a deletion
+    /// leaves nothing.
     pub(crate) fn compact(&self, revision: Revision) -> Result<()> {
-        let _one_at_a_time = self.compacting.lock();
+        let mut finished = self.compacting.lock();
         let (from, disk) = {
             let state = self.state.read();
             if revision > state.revision {
@@ -24,7 +25,7 @@ impl Shared {
             if revision <= state.compacted {
                 return Err(StoreError::Compacted { requested: revision, oldest: state.compacted });
             }
-            (state.compacted + 1, self.disk()?)
+            (*finished + 1, self.disk()?)
         };
         let view = disk.view();
         // The mark lies before the deletions in the log: no crash leaves a hole that is not marked.
@@ -50,7 +51,10 @@ impl Shared {
             }
             Ok(true)
         })?;
-        disk.write(batch)
+        batch.finished(revision);
+        disk.write(batch)?;
+        *finished = revision;
+        Ok(())
     }
 }
 

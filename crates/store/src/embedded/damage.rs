@@ -229,7 +229,7 @@ async fn a_disk_that_fills_up_loses_nothing_and_recovers() {
         }
         assert!(written < 100_000, "the disk never filled up");
     };
-    assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    assert!(matches!(error, StoreError::Unavailable(_) | StoreError::Undecided(_)), "{error}");
     assert!(count(&store).await >= written, "reads go on");
     fs::remove_file(&ballast).expect("remove");
     // The write whose outcome was unknown may be there.
@@ -265,6 +265,27 @@ async fn tables_that_fail_in_the_background_fail_no_write() {
     assert_eq!(count(&store).await, 30);
     drop(store);
     assert_eq!(count(&open(folder.path()).expect("open")).await, 30);
+}
+
+/// A write that failed may be on the disk: whoever sent it must not take it for refused.
+#[tokio::test]
+async fn a_write_that_fails_is_undecided_and_told_of_once_it_is_found() {
+    let folder = tempfile::tempdir().expect("folder");
+    let store = open(folder.path()).expect("open");
+    create(&store, 0).await.expect("create");
+    store.shared.disk().expect("tables").unconfirmed.store(true, std::sync::atomic::Ordering::SeqCst);
+    let error = create(&store, 1).await.expect_err("not confirmed");
+    assert!(matches!(error, StoreError::Undecided(_)), "{error:?}");
+    let error = create(&store, 2).await.expect_err("the tables are not open yet");
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    while store.health().await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(count(&store).await, 2, "the one of which nobody knew was written, the one after it was not");
+    let lease = store.grant_lease(1000).await.expect("lease");
+    store.shared.disk().expect("tables").unconfirmed.store(true, std::sync::atomic::Ordering::SeqCst);
+    let error = store.revoke_lease(lease).await.expect_err("not confirmed");
+    assert!(matches!(error, StoreError::Undecided(_)), "{error:?}");
 }
 
 /// A disk with a journal, which its system makes read-only when it fails.
@@ -320,9 +341,11 @@ async fn a_disk_that_fails_under_way_refuses_writes_and_loses_nothing() {
         create(&store, number).await.expect("create");
     }
     rustix::mount::mount_remount(disk.path(), rustix::mount::MountFlags::empty(), c"abort").expect("abort");
-    for _ in 0..3 {
+    // The first one may have been written, those after it are not even tried.
+    for attempt in 0..3 {
         let error = create(&store, 20).await.expect_err("nothing can be written");
-        assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+        let expected = if attempt == 0 { "Undecided" } else { "Unavailable" };
+        assert!(format!("{error:?}").starts_with(expected), "{attempt}: {error:?}");
     }
     assert_eq!(count(&store).await, 20, "reads go on");
     assert!(store.health().await.is_err());

@@ -24,6 +24,9 @@ pub(crate) struct Disk {
     /// Makes the next commit find that the tables failed in the background.
     #[cfg(test)]
     pub(crate) failed: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    /// Makes the next commit write everything and fail all the same.
+    #[cfg(test)]
+    pub(crate) unconfirmed: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 /// A commit that failed.
@@ -35,7 +38,10 @@ pub(crate) struct Failed {
 
 impl From<Failed> for StoreError {
     fn from(failed: Failed) -> Self {
-        failed.error
+        match failed.error {
+            Self::Unavailable(why) if !failed.untouched => Self::Undecided(why),
+            other => other,
+        }
     }
 }
 
@@ -70,6 +76,10 @@ impl Batch {
 
     pub(crate) fn compacted(&mut self, revision: Revision) {
         self.inner.insert(&self.table, record::COMPACTED, revision.to_be_bytes().as_slice());
+    }
+
+    pub(crate) fn finished(&mut self, revision: Revision) {
+        self.inner.insert(&self.table, record::FINISHED, revision.to_be_bytes().as_slice());
     }
 }
 
@@ -109,6 +119,8 @@ impl Disk {
                 durability: if options.sync { PersistMode::SyncData } else { PersistMode::Buffer },
                 #[cfg(test)]
                 failed: Default::default(),
+                #[cfg(test)]
+                unconfirmed: Default::default(),
             }),
             Ok(Err(error)) => Err(classify(path, &error)),
             Err(_) => Err(StoreError::Corrupt(format!("the tables in {} cannot be read", path.display()))),
@@ -152,11 +164,16 @@ impl Disk {
             return Err(Failed { error: classify(&self.path, &fjall::Error::Poisoned), untouched: true });
         }
         let batch = batch.inner.durability(Some(self.durability));
-        batch.commit().map_err(|error| Failed {
+        let written = batch.commit().map_err(|error| Failed {
             // fjall looks at this before it writes anything, and at nothing else.
             untouched: matches!(error, fjall::Error::Poisoned),
             error: classify(&self.path, &error),
-        })
+        });
+        #[cfg(test)]
+        if self.unconfirmed.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            return Err(Failed { error: StoreError::Unavailable("a test says so".into()), untouched: false });
+        }
+        written
     }
 
     /// Hands the batch to the operating system; a later `commit` makes it durable, in order.
@@ -235,12 +252,21 @@ impl View {
     }
 
     pub(crate) fn compacted(&self) -> Result<Revision> {
-        let found = self.snapshot.get(&self.table, record::COMPACTED).map_err(|e| classify(&self.path, &e))?;
+        self.mark(record::COMPACTED, "the compacted revision")
+    }
+
+    /// Up to where a compaction came to its end. Unlike the compacted revision it says nothing of what can be read.
+    pub(crate) fn finished(&self) -> Result<Revision> {
+        self.mark(record::FINISHED, "the end of the last compaction")
+    }
+
+    fn mark(&self, key: &[u8], what: &str) -> Result<Revision> {
+        let found = self.snapshot.get(&self.table, key).map_err(|e| classify(&self.path, &e))?;
         match found {
             None => Ok(0),
             Some(bytes) => match <[u8; 8]>::try_from(&*bytes) {
                 Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
-                Err(_) => Err(self.damaged("the compacted revision")),
+                Err(_) => Err(self.damaged(what)),
             },
         }
     }

@@ -46,15 +46,22 @@ impl Group {
     }
 
     pub(crate) fn answer(self, outcome: &Result<()>) {
+        // Of those who wrote nothing all is known.
+        let unwritten = || {
+            outcome.clone().map_err(|error| match error {
+                StoreError::Undecided(why) => StoreError::Unavailable(why),
+                other => other,
+            })
+        };
         // A caller that no longer waits needs no answer.
         for answer in self.answers {
             match answer {
                 Answer::Commit(reply, checked) => {
-                    let result = outcome.clone().and(checked);
+                    let result = if checked.is_ok() { outcome.clone().and(checked) } else { unwritten().and(checked) };
                     let _ = reply.send(result.map(|revision| Commit { revision }));
                 }
                 Answer::Grant(reply, lease) => drop(reply.send(outcome.clone().map(|()| lease))),
-                Answer::Health(reply) => drop(reply.send(outcome.clone())),
+                Answer::Health(reply) => drop(reply.send(unwritten())),
             }
         }
     }

@@ -89,7 +89,8 @@ pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     /// None while the tables are being opened again after a failure, and once the store is closed.
     disk: RwLock<Option<Disk>>,
-    pub(crate) compacting: Mutex<()>,
+    /// Held by a compaction; up to where the last one came to its end. One that was interrupted is done again by the next.
+    pub(crate) compacting: Mutex<Revision>,
     tables: std::path::PathBuf,
 }
 
@@ -168,13 +169,14 @@ impl EmbeddedStore {
                 leases.attach(lease, &stored.entry.key);
             }
         }
+        let finished = view.finished()?;
         drop(view);
         let state = State { revision, compacted, map, watchers: Watchers::default() };
         let shared = Arc::new(Shared {
             options,
             state: RwLock::new(state),
             disk: RwLock::new(Some(disk)),
-            compacting: Mutex::new(()),
+            compacting: Mutex::new(finished),
             tables,
         });
         let (queue, commands) = mpsc::channel();

@@ -1,6 +1,7 @@
 //! How records lie on disk. One table holds them all; the first byte of the key tells them apart.
 //!
-//! `h` revision index → one change; `l` id → one lease; `c` → the compacted revision. Numbers in keys are big-endian,
+//! `h` revision index → one change; `l` id → one lease; `c` → the compacted revision; `f` → up to where a compaction has
+//! forgotten all that it had to. Numbers in keys are big-endian,
 //! so that the table's order is the order of revisions.
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub(crate) struct Place {
 }
 
 pub(crate) const COMPACTED: &[u8] = b"c";
+pub(crate) const FINISHED: &[u8] = b"f";
 
 pub(crate) fn history_key(place: Place) -> [u8; 13] {
     let mut key = [0; 13];

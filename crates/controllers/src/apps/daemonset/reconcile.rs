@@ -37,8 +37,15 @@ struct Reconciler {
     control: PodControl,
     expectations: Expectations,
     /// Of pods that fail again and again on the same node.
-    backoff: Backoff<(ObjectKey, String)>,
+    backoff: Backoff<Attempt>,
     queue: WorkQueue<ObjectKey>,
+}
+
+/// A set as it was specified, and a node: one that was corrected or made anew begins without a wait.
+type Attempt = (Option<String>, Option<i64>, String);
+
+fn attempt(set: &DaemonSet, pod: &Pod) -> Attempt {
+    (set.metadata.uid.clone(), set.metadata.generation, pod::node(pod).to_owned())
 }
 
 pub(crate) fn start(context: &Context) {
@@ -237,8 +244,7 @@ impl Reconciler {
         let mut delay: Option<Duration> = None;
         let mut plan = plan::manage(observed);
         for daemon in std::mem::take(&mut plan.failed) {
-            let of = (key.clone(), pod::node(&daemon).to_owned());
-            if let Some(left) = self.backoff.next(of) {
+            if let Some(left) = self.backoff.next(attempt(observed.set, &daemon)) {
                 delay = Some(delay.map_or(left, |delay| delay.min(left)));
                 continue;
             }
@@ -275,5 +281,29 @@ impl Reconciler {
         let deleted = self.control.delete_all(&self.expectations, key, observed.set, victims).await;
         self.control.create_all(&self.expectations, key, observed.set, &pods).await?;
         deleted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_set_that_was_corrected_or_made_anew_does_not_wait_for_failures_of_before() {
+        let set = |uid: &str, generation: i64| -> DaemonSet {
+            serde_json::from_value(json!({ "metadata": { "name": "s", "uid": uid, "generation": generation } }))
+                .expect("a set")
+        };
+        let pod = |node: &str| -> Pod {
+            serde_json::from_value(json!({ "spec": { "nodeName": node, "containers": [] } })).expect("a pod")
+        };
+        let backoff = Backoff::new(Duration::from_secs(600), Duration::from_secs(900));
+        assert!(backoff.next(attempt(&set("1", 1), &pod("a"))).is_none());
+        assert!(backoff.next(attempt(&set("1", 1), &pod("a"))).is_some(), "the same fails again");
+        assert!(backoff.next(attempt(&set("1", 1), &pod("b"))).is_none());
+        assert!(backoff.next(attempt(&set("1", 2), &pod("a"))).is_none());
+        assert!(backoff.next(attempt(&set("2", 1), &pod("a"))).is_none());
     }
 }

@@ -66,6 +66,14 @@ pub(crate) fn start(context: &Context) {
     });
 }
 
+/// Whether the pod that has the name is the set's, or could become it: one that is nobody's is adopted once it is seen.
+fn is_of(set: &StatefulSet, there: Option<&Pod>) -> bool {
+    there.is_some_and(|there| {
+        let selected = || Selector::new(Some(&set.spec.selector)).matches(there.metadata.labels.as_ref());
+        owner::is_controlled_by(there, set) || (owner::controller_of(there).is_none() && selected())
+    })
+}
+
 impl Reconciler {
     fn pod_changed(&self, change: &Change<Pod>) {
         let pod = change.object();
@@ -79,6 +87,14 @@ impl Reconciler {
         if owner::controller_of(&**pod).is_none() && !matches!(change, Change::Deleted(_)) {
             for set in self.sets.list_in(&namespace) {
                 if Selector::new(Some(&set.spec.selector)).matches(pod.metadata.labels.as_ref()) {
+                    self.queue.add(ObjectKey::of(&*set));
+                }
+            }
+        }
+        // One that was somebody else's may have had the name of a set's pod.
+        if matches!(change, Change::Deleted(_)) {
+            for set in self.sets.list_in(&namespace) {
+                if identity::ordinal(&set, pod).is_some() {
                     self.queue.add(ObjectKey::of(&*set));
                 }
             }
@@ -242,6 +258,13 @@ impl Reconciler {
                         return Err(error);
                     }
                     let result = api.create(&PostParams::default(), &pod).await.map(|_| ());
+                    // The cache lags behind: what we wanted is there, and its event will come.
+                    if let Err(error) = &result
+                        && write::is_already_exists(error)
+                        && is_of(set, api.get_opt(&pod.name_any()).await?.as_ref())
+                    {
+                        continue;
+                    }
                     self.tell(set, "create", &pod, result)?;
                 }
                 Step::Delete(pod) => {
@@ -266,8 +289,7 @@ impl Reconciler {
                 self.recorder.event(set, EventType::Normal, &format!("Successful{title}"), message);
                 Ok(())
             }
-            // The cache lags behind: what we wanted is there, and its event will come.
-            Err(error) if write::is_already_exists(&error) || write::is_namespace_terminating(&error) => Ok(()),
+            Err(error) if write::is_namespace_terminating(&error) => Ok(()),
             Err(error) => {
                 let why = write::short(&error);
                 let message = format!("{verb} Pod {name} in StatefulSet {set_name} failed error: {why}");

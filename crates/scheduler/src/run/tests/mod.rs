@@ -27,6 +27,8 @@ struct Api {
     log: Arc<watch::Sender<Vec<String>>>,
     /// Bindings to refuse before the first that works.
     refusals: Arc<std::sync::atomic::AtomicUsize>,
+    /// Deletions to refuse before the first that works.
+    undeletable: Arc<std::sync::atomic::AtomicUsize>,
     /// Bindings are answered only while this is false.
     held: Arc<watch::Sender<bool>>,
     /// The informer does not hear of a pod of this name.
@@ -64,10 +66,19 @@ impl Api {
                         condition["message"].as_str().unwrap_or_default()
                     ));
                 }
-                if let Some(node) = body["status"]["nominatedNodeName"].as_str() {
-                    self.note(format!("{name} nominated to {node}"));
+                match body["status"].get("nominatedNodeName") {
+                    Some(Value::String(node)) => self.note(format!("{name} nominated to {node}")),
+                    Some(_) => self.note(format!("{name} is nominated no more")),
+                    None => {}
                 }
                 (StatusCode::OK, serde_json::to_value(self.pod(name)).unwrap_or_default())
+            }
+            (Method::DELETE, [.., "pods", _]) if one_less(&self.undeletable) => {
+                let message = "the store is unavailable";
+                (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": "ServiceUnavailable", "code": 503}),
+                )
             }
             (Method::DELETE, [.., "pods", name]) => {
                 self.note(format!("{name} deleted"));
@@ -83,12 +94,7 @@ impl Api {
     }
 
     fn bind(&self, name: &str, node: &str) -> (StatusCode, Value) {
-        let refuse = self.refusals.fetch_update(
-            std::sync::atomic::Ordering::SeqCst,
-            std::sync::atomic::Ordering::SeqCst,
-            |left| left.checked_sub(1),
-        );
-        if refuse.is_ok() {
+        if one_less(&self.refusals) {
             let message = "the object has been modified";
             return (
                 StatusCode::CONFLICT,
@@ -125,6 +131,12 @@ impl Api {
     fn note(&self, line: String) {
         self.log.send_modify(|log| log.push(line));
     }
+}
+
+/// Whether there was one left.
+fn one_less(left: &std::sync::atomic::AtomicUsize) -> bool {
+    let order = std::sync::atomic::Ordering::SeqCst;
+    left.fetch_update(order, order, |left| left.checked_sub(1)).is_ok()
 }
 
 /// A scheduler of its own on this API.
@@ -172,6 +184,7 @@ impl World {
             pods: Informer::detached(),
             log: Arc::new(watch::Sender::default()),
             refusals: Arc::default(),
+            undeletable: Arc::default(),
             held: Arc::default(),
             unheard: "unheard-of",
         };
@@ -271,6 +284,42 @@ async fn an_important_pod_takes_the_place_of_another() {
             "proud bound to a",
         ])
         .await;
+    world.end().await;
+}
+
+/// Nobody else tells of a victim that stays: the pod that was to have its place would wait for minutes.
+#[tokio::test]
+async fn a_preemption_that_fails_is_tried_again() {
+    let world = World::new();
+    world.api.undeletable.store(1, std::sync::atomic::Ordering::SeqCst);
+    world.add_node("a", json!({}));
+    world.add_pod("humble", "3", 0, Some("a"));
+    world.add_pod("proud", "3", 1000, None);
+    world.sees(&["proud nominated to a", "proud is nominated no more", "humble deleted", "proud bound to a"]).await;
+    world.end().await;
+}
+
+/// The zone with the fewest pods goes with its only node.
+#[tokio::test]
+async fn a_pod_that_spreads_is_tried_again_when_a_node_goes() {
+    let world = World::new();
+    let zone = |zone: &str, cpu: &str| json!({"metadata": {"labels": {"zone": zone}}, "status": {"allocatable": {"cpu": cpu}}});
+    world.add_node("a", zone("1", "8"));
+    world.add_node("b", zone("2", "1"));
+    let spread = json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]);
+    let pod = |name: &str, node: Value| {
+        let containers = json!([{"name": "c", "resources": {"requests": {"cpu": "2"}}}]);
+        let metadata = json!({"labels": {"app": "web"}});
+        let spec = json!({"containers": containers, "nodeName": node, "topologySpreadConstraints": spread});
+        pod_with(name, json!({"metadata": metadata, "spec": spec})).pod.as_ref().clone()
+    };
+    world.api.pods.apply(pod("first", json!("a")));
+    world.api.pods.apply(pod("second", Value::Null));
+    let mut log = world.api.log.subscribe();
+    let waits = |log: &Vec<String>| log.iter().any(|line| line.starts_with("second PodScheduled=False"));
+    tokio::time::timeout(PATIENCE, log.wait_for(waits)).await.expect("it waits").expect("the log");
+    world.nodes.remove(node("b", zone("2", "1")).as_ref().clone());
+    world.sees(&["second bound to a"]).await;
     world.end().await;
 }
 
