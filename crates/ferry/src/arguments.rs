@@ -79,7 +79,7 @@ pub enum Command {
     /// Work with the keys that protect Secrets at rest.
     #[command(subcommand)]
     Secrets(SecretsCommand),
-    /// Show the hops from a client's request to a pod that can be reached, and how long each took. Exit code: 0 it is ready, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
+    /// Show the hops from a client's request to a pod that can be reached, and how long each took; for a URL, those of a request through the gateway. Exit code: 0 it is ready or answered, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
     Trace(TraceOptions),
     /// Apply files on the server, show each hop until everything is ready or stuck, and say why it is. Exit codes as those of trace.
     Apply(ApplyOptions),

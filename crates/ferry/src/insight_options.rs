@@ -40,6 +40,9 @@ pub struct TraceOptions {
     /// Every write of the object that the server still knows: who, when, what it changed.
     #[arg(long)]
     pub writes: bool,
+    /// Send the request for a URL there, whatever its name stands for; without a port, to that of the URL.
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    pub address: Option<ferry_gateway::trace::Place>,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Error};
 use crate::log;
+use crate::named;
 use crate::nodes;
 use crate::resolve::Resource;
 use crate::servers;
@@ -97,9 +98,9 @@ const OF_PODS: &[&str] = &[
     "endpointslices",
     "networkpolicies",
     "replicasets",
+    "serviceaccounts",
 ];
-const OF_WORKLOADS: &[&str] =
-    &["pods", "replicasets", "jobs", "resourcequotas", "limitranges", "serviceaccounts", VALIDATING, MUTATING];
+const OF_WORKLOADS: &[&str] = &["pods", "replicasets", "jobs", "resourcequotas", "limitranges", VALIDATING, MUTATING];
 
 /// What has to be read for which kind of Kubernetes; of kinds of others, what happened to them.
 fn needed(kind: &str) -> Vec<&'static str> {
@@ -126,7 +127,7 @@ fn needed(kind: &str) -> Vec<&'static str> {
             return ["events", "pods", "storageclasses", "persistentvolumes", "csidrivers", "csinodes", ALL_PODS]
                 .into();
         }
-        "ResourceClaim" => return vec!["events", "deviceclasses"],
+        "ResourceClaim" => return vec!["events", "deviceclasses", "resourceslices", "pods"],
         "PersistentVolume" => return ["events", "storageclasses", ALL_CLAIMS].into(),
         "NetworkPolicy" => return ["events", "pods"].into(),
         "Node" => return ["events", "nodes", ALL_PODS, ALL_BUDGETS].into(),
@@ -183,6 +184,7 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
         surroundings::add_remaining(cluster, &mut world, around).await;
     }
     surroundings::add_named(cluster, &mut world, around).await;
+    named::add(cluster, &mut world).await;
     surroundings::add_behind(cluster, &mut world).await;
     surroundings::add_access(cluster, &mut world).await;
     add_verdicts(cluster, &mut world, around).await;

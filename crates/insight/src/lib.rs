@@ -11,6 +11,7 @@ mod cluster;
 pub mod connection;
 mod gather;
 mod log;
+mod named;
 mod nodes;
 mod resolve;
 mod servers;

@@ -180,6 +180,7 @@ fn group_of(kind: &str) -> Option<&'static str> {
         | "MutatingAdmissionPolicy"
         | "MutatingAdmissionPolicyBinding" => "admissionregistration.k8s.io",
         "ResourceClaim" => "resource.k8s.io",
+        "Lease" => "coordination.k8s.io",
         "RoleBinding" | "ClusterRoleBinding" => "rbac.authorization.k8s.io",
         "APIService" => "apiregistration.k8s.io",
         "CustomResourceDefinition" => "apiextensions.k8s.io",

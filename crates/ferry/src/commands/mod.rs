@@ -27,6 +27,7 @@ pub mod simulate;
 pub mod store;
 pub mod token;
 pub mod trace;
+mod trace_url;
 pub mod up;
 pub mod why;
 pub mod witness;

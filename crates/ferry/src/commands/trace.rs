@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use ferry_cluster::output;
+use ferry_insight::Error;
 use ferry_insight::trace::{self, Shown, State, Story, Trace};
 
 use super::object::{Named, ON_ITS_WAY, STUCK, exit, find};
+use super::trace_url;
 use crate::insight_options::{Output, TraceOptions};
 
 pub fn run(options: &TraceOptions) -> ExitCode {
@@ -14,6 +16,16 @@ pub fn run(options: &TraceOptions) -> ExitCode {
 }
 
 async fn tell(options: &TraceOptions) -> Result<u8> {
+    if let [url] = options.object.object.as_slice()
+        && url.contains("://")
+    {
+        return trace_url::tell(options, url).await;
+    }
+    if options.address.is_some() {
+        return Err(
+            Error::Usage("--address is for a URL: ferry trace http://HOST/PATH --address ADDRESS".into()).into()
+        );
+    }
     let Named { cluster, resource, namespace, name } = find(&options.object).await?;
     if !options.follow {
         let mut story = trace::read(&cluster, &resource, &namespace, &name).await?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, until};
+use crate::insight::ask;
 
 /// The status line and the body of an answer.
 fn get(address: &str, port: u16, host: &str, path: &str) -> Option<(String, String)> {
@@ -25,6 +26,44 @@ fn is(list: &Value, kind: &str) -> bool {
 
 fn apply(cluster: &Cluster, object: &Value) {
     cluster.apply(&object.to_string());
+}
+
+/// `ferry trace URL`: every hop to a pod, and the one at which a request ends.
+fn ways_are_traced(cluster: &Cluster, address: &str) {
+    // Names that do not resolve lead to the Gateway that has them.
+    let (code, text) = ask(cluster, &["trace", "http://web.example:18080/"]);
+    assert_eq!(code, Some(0), "{text}");
+    for hop in [
+        "GET http://web.example:18080/: 200 after",
+        "by Gateway default/web, since the name does not resolve",
+        "listener    http of Gateway default/web",
+        "route       HTTPRoute default/web",
+        "backend     Service default/nginx-demo:80",
+        "pod         default/nginx-demo-",
+        "on e2e",
+        "until it answers",
+    ] {
+        assert!(text.contains(hop), "{hop:?} is not in {text}");
+    }
+    let (code, text) = ask(cluster, &["trace", "http://other.example:18080/", "--address", address]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("stuck  route") && text.contains("has routes for web.example"), "{text}");
+    let (code, text) = ask(cluster, &["trace", "http://web.example:18081/", "--address", address]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("stuck  connection") && text.contains("is the address of Gateway default/web"), "{text}");
+    let (code, text) = ask(cluster, &["trace", "http://web.example:18082/"]);
+    assert!(code == Some(1) && text.contains("stuck  address"), "{code:?} {text}");
+    for wrong in [
+        &["trace", "ftp://web.example/"][..],
+        &["trace", "http://web.example/", "--follow"],
+        &["trace", "pod/x", "--address", "127.0.0.1"],
+        &["trace", "http://web.example/", "--address", "nowhere"],
+    ] {
+        assert_eq!(ask(cluster, wrong).0, Some(2), "{wrong:?}");
+    }
+    // Nothing of it is left.
+    let class = cluster.json(&["get", "gatewayclass", "ferry"]);
+    assert!(!class["metadata"]["annotations"].to_string().contains("trace.gateway.ferry.dev"), "{class}");
 }
 
 /// Runs after `spine::three_pods_answer_behind_a_service`, whose pods it reaches.
@@ -67,6 +106,7 @@ pub fn gateways_and_ingresses_reach_pods(cluster: &mut Cluster) {
     assert!(body.contains("nginx-demo"), "{line}: {body}");
     let (line, _) = get(&address, 18080, "other.example", "/").unwrap();
     assert!(line.contains(" 404"), "{line}");
+    ways_are_traced(cluster, &address);
 
     apply(
         cluster,

@@ -24,6 +24,8 @@ const CASES: &[Case] = &[
     ("pvc/too-small", 1, &["the nearest, why-small, is too small: it has 1Mi, and the claim asks for 1Gi"]),
     ("pvc/kept", 1, &["the nearest, why-kept, is kept for the claim elsewhere/other"]),
     ("pvc/no-class", 1, &["StorageClass \"why-nope\" does not exist"]),
+    ("pvc/no-source", 1, &["to be filled from the PersistentVolumeClaim \"gone\"", "there is none in namespace why"]),
+    ("pvc/no-snapshots", 1, &["no server of the cluster has the kind VolumeSnapshot of snapshot.storage.k8s.io"]),
     ("po/no-image", 1, &["has no such image or tag", "kubectl edit -n why pod/no-image"]),
     ("po/no-image-of-volume", 1, &["no-such-data:1 of volume \"data\" cannot be pulled"]),
     ("po/no-host", 1, &["the name of the registry, registry.invalid, does not resolve"]),
@@ -53,6 +55,8 @@ const CASES: &[Case] = &[
     ("svc/balancer-class", 1, &["a load balancer of the class \"example.com/lb\""]),
     ("ing/no-class", 1, &["probably", "names no ingressClassName"]),
     ("ing/no-backend", 1, &["the Service \"gone\", does not exist in namespace why"]),
+    ("ing/bucket", 1, &["the Bucket \"static\", is no Service", "sends requests to Services alone"]),
+    ("ing/annotated", 1, &["probably", "kubernetes.io/ingress.class names the class \"why-nope\""]),
     ("netpol/nothing", 1, &["selects no pod"]),
     ("cj/never", 1, &["no day of the calendar fits its schedule"]),
     ("cj/suspended", 0, &["nothing holds it up", "it is suspended"]),
@@ -62,6 +66,9 @@ const CASES: &[Case] = &[
     ("hpa/no-target", 1, &["its target deployment/gone does not exist"]),
     ("quota/full", 0, &["nothing holds it up", "it is used up", "configmaps: "]),
     ("cm/held", 1, &["the finalizer example.com/cleanup", "kubectl patch -n why configmap/held --type=merge"]),
+    ("lease/lost", 1, &["its holder \"somebody\" has not renewed it", "it is good for 15 s"]),
+    ("resourceclaim/unused", 0, &["nothing holds it up", "no devices are allocated: that happens when a pod uses it"]),
+    ("validatingadmissionpolicybinding/why-limits", 1, &["the ConfigMap \"gone\" of namespace why, does not exist"]),
     ("validatingwebhookconfiguration/why-dead", 1, &["its Service why/gone does not exist"]),
 ];
 
@@ -90,6 +97,8 @@ pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
     let none = r#"{"metadata":{"finalizers":null}}"#;
     cluster.kubectl(&["patch", "configmap", "held", "-n", NAMESPACE, "--type=merge", "-p", none]);
     cluster.kubectl(&["delete", "validatingwebhookconfiguration", "why-dead"]);
+    cluster.kubectl(&["delete", "validatingadmissionpolicybinding/why-limits", "validatingadmissionpolicy/why-limits"]);
+    cluster.kubectl(&["delete", "storageclass/why-csi", "csidriver/csi.why.example", "deviceclass/why-devices"]);
     cluster.kubectl(&["delete", "pv", "why-small", "why-kept"]);
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"]);
 }

@@ -6,6 +6,8 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 
+use crate::trace::Stop;
+
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
@@ -18,12 +20,14 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// An error, in the words of whoever asked.
-pub fn error(status: StatusCode, text: &str, grpc: bool) -> Response<Body> {
+/// An error, in the words of whoever asked. Why it is one stays with the answer, for those who may know.
+pub fn error(stop: Stop, grpc: bool) -> Response<Body> {
+    let (status, text) = (stop.status(), stop.text());
     if !grpc {
         let mut response = Response::new(full(format!("{text}\n")));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        response.extensions_mut().insert(stop);
         return response;
     }
     let code = match status.as_u16() {
@@ -36,6 +40,7 @@ pub fn error(status: StatusCode, text: &str, grpc: bool) -> Response<Body> {
         _ => "14",
     };
     let mut response = Response::new(full(Bytes::new()));
+    response.extensions_mut().insert(stop);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert("grpc-status", HeaderValue::from_static(code));
@@ -53,6 +58,6 @@ pub fn redirect(status: StatusCode, location: &str) -> Response<Body> {
             response.headers_mut().insert(http::header::LOCATION, location);
             response
         }
-        Err(_) => error(StatusCode::BAD_REQUEST, "the address cannot be redirected", false),
+        Err(_) => error(Stop::Location, false),
     }
 }

@@ -18,6 +18,7 @@ use super::pool::{Failure, Sent};
 use super::request::Origin;
 use super::{Shared, answer, upgrade};
 use crate::table::{Backend, Broken, Entry, Filters, Protocol, Rule, Target, Weighted};
+use crate::trace::Stop;
 
 /// Bodies up to this are kept while an answer may still ask for another try, or for mirrors.
 const MOST_KEPT: u64 = 64 << 10;
@@ -45,7 +46,13 @@ pub struct Hop {
     pub connecting: Duration,
     /// Connecting included.
     pub waiting: Duration,
+    /// The endpoint, whether it answered or not.
+    pub tried: Option<SocketAddr>,
 }
+
+/// What an endpoint that could not be reached met: kept with the answer, for those who may know.
+#[derive(Clone)]
+pub struct Because(pub Box<str>);
 
 impl Outcome {
     /// An answer of the gateway itself.
@@ -64,32 +71,25 @@ pub async fn forward(
 ) -> Outcome {
     let rule = &entry.rule;
     let grpc = answer::is_grpc(&parts.headers);
-    let fail = |status, text: &str| Outcome::own(answer::error(status, text, grpc));
+    let fail = |stop| Outcome::own(answer::error(stop, grpc));
     if !rule.has_backends {
-        return fail(StatusCode::INTERNAL_SERVER_ERROR, "the route has no backend");
+        return fail(Stop::NoBackend);
     }
     let affinity = rule.extras.as_ref().and_then(|extras| extras.affinity.as_ref());
     let session = affinity.and_then(|affinity| Session::read(affinity, &parts.headers));
     let remembered = session.and_then(|session| session.find(&rule.split));
     let sticky = remembered.map(|(_, endpoint)| endpoint);
     let Some(weighted) = remembered.map(|(weighted, _)| weighted).or_else(|| rule.split.choose()) else {
-        return fail(StatusCode::INTERNAL_SERVER_ERROR, "no backend of the route has any weight");
+        return fail(Stop::NoWeight);
     };
     if weighted.filters.broken {
-        return fail(StatusCode::INTERNAL_SERVER_ERROR, "a filter of the backend cannot be carried out");
+        return fail(Stop::BackendFilter);
     }
     let backend = match &weighted.target {
         Target::Backend(backend) => backend.clone(),
-        Target::Broken(Broken::NoEndpoints) => {
-            return fail(StatusCode::SERVICE_UNAVAILABLE, "the backend has no endpoints");
-        }
-        Target::Broken(Broken::Reference) => {
-            return fail(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the backend of the route does not exist or is not permitted",
-            );
-        }
-        Target::Broken(Broken::Tls) => return fail(StatusCode::BAD_GATEWAY, "the backend cannot be verified"),
+        Target::Broken(Broken::NoEndpoints) => return fail(Stop::NoEndpoints),
+        Target::Broken(Broken::Reference) => return fail(Stop::Reference),
+        Target::Broken(Broken::Tls) => return fail(Stop::Verification),
     };
     let wants_upgrade = upgrade::wanted(&parts.headers);
     let on_client = wants_upgrade.is_some().then(|| parts.extensions.remove::<hyper::upgrade::OnUpgrade>()).flatten();
@@ -107,8 +107,8 @@ pub async fn forward(
     };
     let body = match body {
         Ok(body) => body,
-        Err(error) if is_too_long(&error) => return fail(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long"),
-        Err(_) => return fail(StatusCode::BAD_REQUEST, "the body did not come"),
+        Err(error) if is_too_long(&error) => return fail(Stop::BodyTooLong),
+        Err(_) => return fail(Stop::BodyMissing),
     };
     for filters in [&rule.filters, &weighted.filters] {
         for edit in &filters.request {
@@ -119,7 +119,7 @@ pub async fn forward(
         mirror(shared, entry, weighted, host, &parts, &body);
     }
     if !rewrite(&mut parts, host, entry, &[&weighted.filters, &rule.filters]) {
-        return fail(StatusCode::BAD_REQUEST, "the path cannot be rewritten");
+        return fail(Stop::Rewrite);
     }
     let sent = Attempts { shared, rule, backend: &backend, sticky, parts: &parts };
     let mut outcome = sent.run(body, grpc).await;
@@ -127,7 +127,7 @@ pub async fn forward(
         let on_backend = outcome.response.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
         match (on_client, on_backend) {
             (Some(client), Some(backend)) => upgrade::join(shared, client, &mut outcome.response, backend),
-            _ => return fail(StatusCode::BAD_GATEWAY, "the backend switched protocols without being asked"),
+            _ => return fail(Stop::Switched),
         }
     } else {
         strip(outcome.response.headers_mut());
@@ -271,7 +271,7 @@ enum Verdict {
     Answer(Response<Body>, Sent),
     /// Nothing was processed.
     Unreached(String, Body),
-    Failed(StatusCode, String),
+    Failed(Stop),
 }
 
 impl Attempts<'_> {
@@ -286,7 +286,7 @@ impl Attempts<'_> {
             let endpoint = self.sticky.filter(|endpoint| !tried.contains(endpoint));
             let endpoint = endpoint.or_else(|| self.backend.endpoint(&tried)).or_else(|| self.backend.endpoint(&[]));
             let Some(endpoint) = endpoint else {
-                return self.failed(StatusCode::SERVICE_UNAVAILABLE, "the backend has no endpoints", grpc);
+                return self.failed(Stop::NoEndpoints, Hop::default(), grpc);
             };
             tried.push(endpoint);
             let began = Instant::now();
@@ -302,25 +302,30 @@ impl Attempts<'_> {
                 Verdict::Answer(response, _) => retry.is_some_and(|retry| {
                     left(retry.attempts) && whole.is_some() && retry.codes.contains(&response.status().as_u16())
                 }),
-                Verdict::Failed(status, _) => retry.is_some_and(|retry| {
-                    let wanted = *status == StatusCode::GATEWAY_TIMEOUT || retry.codes.contains(&status.as_u16());
+                Verdict::Failed(stop) => retry.is_some_and(|retry| {
+                    let status = stop.status();
+                    let wanted = status == StatusCode::GATEWAY_TIMEOUT || retry.codes.contains(&status.as_u16());
                     left(retry.attempts) && whole.is_some() && wanted
                 }),
             };
             if !again {
+                let hop =
+                    Hop { attempts: sent_again + 1, waiting: began.elapsed(), tried: Some(endpoint), ..Hop::default() };
                 return match verdict {
                     Verdict::Answer(response, Sent { connecting, reused }) => Outcome {
                         response,
                         backend: Some(self.backend.clone()),
                         endpoint: Some(endpoint),
                         deadline: None,
-                        hop: Hop { attempts: sent_again + 1, reused, connecting, waiting: began.elapsed() },
+                        hop: Hop { reused, connecting, ..hop },
                     },
                     Verdict::Unreached(why, _) => {
                         tracing::debug!(backend = %self.backend.name, "no endpoint could be reached: {why}");
-                        self.failed(StatusCode::BAD_GATEWAY, "the backend cannot be reached", grpc)
+                        let mut outcome = self.failed(Stop::Unreached, hop, grpc);
+                        outcome.response.extensions_mut().insert(Because(why.into()));
+                        outcome
                     }
-                    Verdict::Failed(status, text) => self.failed(status, &text, grpc),
+                    Verdict::Failed(stop) => self.failed(stop, hop, grpc),
                 };
             }
             sent_again += 1;
@@ -337,8 +342,8 @@ impl Attempts<'_> {
         }
     }
 
-    fn failed(&self, status: StatusCode, text: &str, grpc: bool) -> Outcome {
-        Outcome { backend: Some(self.backend.clone()), ..Outcome::own(answer::error(status, text, grpc)) }
+    fn failed(&self, stop: Stop, hop: Hop, grpc: bool) -> Outcome {
+        Outcome { backend: Some(self.backend.clone()), hop, ..Outcome::own(answer::error(stop, grpc)) }
     }
 
     async fn attempt(&self, endpoint: SocketAddr, body: Body) -> Verdict {
@@ -361,7 +366,7 @@ impl Attempts<'_> {
             Some(time) => tokio::time::timeout(time, work).await,
         };
         match sent {
-            Err(_) => Verdict::Failed(StatusCode::GATEWAY_TIMEOUT, "the backend took too long".to_owned()),
+            Err(_) => Verdict::Failed(Stop::BackendTimeout),
             Ok(Ok((response, sent))) => Verdict::Answer(response, sent),
             Ok(Err(Failure::Connect(why, request))) => {
                 self.shared.metrics.connect_failure();
@@ -370,10 +375,8 @@ impl Attempts<'_> {
             Ok(Err(Failure::Exchange { error, .. })) => {
                 let source = std::error::Error::source(&error);
                 let is_long = source.is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
-                let status = if is_long { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_GATEWAY };
                 tracing::debug!(backend = %self.backend.name, %endpoint, "no answer: {error}");
-                let text = if is_long { "the body is too long" } else { "the backend did not answer" };
-                Verdict::Failed(status, text.to_owned())
+                Verdict::Failed(if is_long { Stop::BodyTooLong } else { Stop::NoAnswer })
             }
         }
     }

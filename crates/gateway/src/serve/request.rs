@@ -12,12 +12,12 @@ use http_body_util::BodyExt;
 
 use super::access_log::{Line, beginning};
 use super::body::{AtEnd, Watched};
-use super::forward::{self, Outcome};
-use super::told::Way;
+use super::forward::{self, Because, Outcome};
+use super::told::{self, Way};
 use super::traced::Traced;
 use super::{Shared, answer, compression, cors};
 use crate::table::{Entry, Extras, Head, PathMatcher, PortTable, Redirect};
-use crate::trace::micros;
+use crate::trace::{Stop, micros};
 
 /// What is known of the connection that a request came on.
 pub struct Origin {
@@ -35,17 +35,17 @@ impl Origin {
 }
 
 /// What is wrong with a request before any route is asked.
-fn malformed(parts: &http::request::Parts) -> Option<&'static str> {
+fn malformed(parts: &http::request::Parts) -> Option<Stop> {
     let headers = &parts.headers;
     if headers.get_all(HOST).iter().count() > 1 {
-        return Some("a request has one host");
+        return Some(Stop::TwoHosts);
     }
     let is_old = parts.version < Version::HTTP_11;
     if parts.uri.authority().is_none() && !headers.contains_key(HOST) && !is_old {
-        return Some("a request has a host");
+        return Some(Stop::NoHost);
     }
     if parts.uri.path().contains(|c: char| c.is_ascii_control() || c == '\\') {
-        return Some("the path has characters that it must not have");
+        return Some(Stop::BadPath);
     }
     None
 }
@@ -103,6 +103,8 @@ pub struct Record {
     table: Arc<PortTable>,
     listener: Option<Arc<str>>,
     rule: Option<Arc<Entry>>,
+    /// What there is instead of a route for it, where that is told.
+    near: Vec<String>,
 }
 
 impl Record {
@@ -133,10 +135,17 @@ pub async fn handle(
         table,
         listener: None,
         rule: None,
+        near: Vec::new(),
     };
+    // Whoever asks like this wants to know whether the token has come here, and nothing of any backend.
+    if record.is_told && parts.method == Method::OPTIONS && parts.uri.path() == "*" {
+        let mut response = Response::new(answer::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return finish(&shared, &origin, record, Outcome::own(response));
+    }
     let grpc = answer::is_grpc(&parts.headers);
     if let Some(wrong) = malformed(&parts) {
-        return finish(&shared, &origin, record, Outcome::own(answer::error(StatusCode::BAD_REQUEST, wrong, grpc)));
+        return finish(&shared, &origin, record, Outcome::own(answer::error(wrong, grpc)));
     }
     if let Some(path) = normal(parts.uri.path()) {
         let whole = match parts.uri.query() {
@@ -148,20 +157,24 @@ pub async fn handle(
         parts.uri = Uri::from_parts(uri).unwrap_or_default();
         record.uri = parts.uri.clone();
     }
-    let found = find(&origin, &record, &parts);
-    record.matching = record.began.elapsed();
+    let head = Head {
+        host: &record.host,
+        path: record.path(),
+        query: parts.uri.query(),
+        method: &parts.method,
+        headers: &parts.headers,
+    };
+    let found = find(&origin, &record.table, &head);
+    let near = if found.is_err() && record.is_told { told::near(&record.table, &head) } else { Vec::new() };
+    (record.matching, record.near) = (record.began.elapsed(), near);
     let entry = match found {
         Ok((listener, entry)) => {
             record.listener = Some(listener);
             entry
         }
-        Err(status) => {
-            let text = if status == StatusCode::NOT_FOUND {
-                "no route has this"
-            } else {
-                "this connection is for another host"
-            };
-            return finish(&shared, &origin, record, Outcome::own(answer::error(status, text, grpc)));
+        Err((stop, listener)) => {
+            record.listener = listener;
+            return finish(&shared, &origin, record, Outcome::own(answer::error(stop, grpc)));
         }
     };
     record.rule = Some(entry.clone());
@@ -177,21 +190,17 @@ pub async fn handle(
     finish(&shared, &origin, record, outcome)
 }
 
+/// A listener by name, and the rule that a request takes there; or why none does, and the listener that has no rule for it.
+type Found = Result<(Arc<str>, Arc<Entry>), (Stop, Option<Arc<str>>)>;
+
 /// The rule for a request, and the listener that has it. A connection whose name chose one listener is not good for the
 /// hosts of another.
-fn find(origin: &Origin, record: &Record, parts: &http::request::Parts) -> Result<(Arc<str>, Arc<Entry>), StatusCode> {
-    let head = Head {
-        host: &record.host,
-        path: record.path(),
-        query: parts.uri.query(),
-        method: &parts.method,
-        headers: &parts.headers,
-    };
-    let mut failure = StatusCode::NOT_FOUND;
-    for table in std::iter::once(&*record.table).chain(record.table.fallback.as_deref()) {
-        let Some(listener) = table.listener(&record.host) else {
+fn find(origin: &Origin, table: &PortTable, head: &Head<'_>) -> Found {
+    let mut failure = (Stop::NoListener, None);
+    for table in std::iter::once(table).chain(table.fallback.as_deref()) {
+        let Some(listener) = table.listener(head.host) else {
             if origin.listener.as_ref().is_some_and(|(gateway, _)| *gateway == table.gateway) {
-                failure = StatusCode::MISDIRECTED_REQUEST;
+                failure = (Stop::OtherListener, None);
             }
             continue;
         };
@@ -199,12 +208,15 @@ fn find(origin: &Origin, record: &Record, parts: &http::request::Parts) -> Resul
             && (*gateway != table.gateway || *name != listener.name)
         {
             if *gateway == table.gateway {
-                failure = StatusCode::MISDIRECTED_REQUEST;
+                failure = (Stop::OtherListener, None);
             }
             continue;
         }
-        if let Some(entry) = listener.http.find(&head) {
+        if let Some(entry) = listener.http.find(head) {
             return Ok((listener.name.clone(), entry.clone()));
+        }
+        if failure.0 == Stop::NoListener {
+            failure = (Stop::NoRoute, Some(listener.name.clone()));
         }
     }
     Err(failure)
@@ -233,8 +245,7 @@ async fn serve(
     let asked_by = rule.filters.cors.as_ref().and_then(|_| parts.headers.get(http::header::ORIGIN).cloned());
     let compress = rule.extras.as_ref().is_some_and(|extras| extras.compress) && compression::is_wanted(&parts.headers);
     let mut outcome = if rule.filters.broken {
-        let text = "a filter of the route cannot be carried out";
-        Outcome::own(answer::error(StatusCode::INTERNAL_SERVER_ERROR, text, grpc))
+        Outcome::own(answer::error(Stop::RouteFilter, grpc))
     } else if let Some(redirect) = &rule.filters.redirect {
         Outcome::own(redirected(redirect, &entry.matcher.path, origin, record, &parts))
     } else {
@@ -244,7 +255,7 @@ async fn serve(
             None => work.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, work).await {
                 Ok(outcome) => Outcome { deadline: Some(deadline), ..outcome },
-                Err(_) => Outcome::own(answer::error(StatusCode::GATEWAY_TIMEOUT, "the request took too long", grpc)),
+                Err(_) => Outcome::own(answer::error(Stop::RequestTimeout, grpc)),
             },
         }
     };
@@ -271,16 +282,16 @@ async fn refuse(
     grpc: bool,
 ) -> Option<Response<Body>> {
     let client = client.to_canonical();
-    let error = |status, text| Some(answer::error(status, text, grpc));
+    let error = |stop| Some(answer::error(stop, grpc));
     if !extras.sources.is_empty() && !extras.sources.iter().any(|range| range.contains(&client)) {
-        return error(StatusCode::FORBIDDEN, "this address is not let in");
+        return error(Stop::SourceRange);
     }
     for limit in &extras.rates {
         if limit.exempt.iter().any(|range| range.contains(&client)) {
             continue;
         }
         if let Err(pause) = shared.rates.admit(limit, client) {
-            let mut refused = answer::error(StatusCode::TOO_MANY_REQUESTS, "too many requests", grpc);
+            let mut refused = answer::error(Stop::RateLimit, grpc);
             let seconds = pause.as_millis().div_ceil(1000).max(1).to_string();
             refused.headers_mut().extend(HeaderValue::from_str(&seconds).ok().map(|value| (RETRY_AFTER, value)));
             return Some(refused);
@@ -290,13 +301,13 @@ async fn refuse(
     if let (Some(most), Some(length)) = (extras.most_body, length)
         && length > most
     {
-        return error(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long");
+        return error(Stop::BodyTooLong);
     }
     if let Some(users) = &extras.basic_auth
         && method != Method::OPTIONS
         && !shared.passwords.admits(users, headers).await
     {
-        let mut refused = answer::error(StatusCode::UNAUTHORIZED, "a password is needed", grpc);
+        let mut refused = answer::error(Stop::Password, grpc);
         if let Ok(value) = HeaderValue::from_str(&format!("Basic realm=\"{}\"", users.realm)) {
             refused.headers_mut().insert(WWW_AUTHENTICATE, value);
         }
@@ -337,14 +348,18 @@ fn finish(shared: &Arc<Shared>, origin: &Arc<Origin>, record: Record, outcome: O
     let status = response.status().as_u16();
     if record.is_told {
         let rule = record.rule.as_ref().map(|entry| &entry.rule);
+        let because = response.extensions().get::<Because>().cloned();
         let way = Way {
             gateway: &record.table.gateway,
             listener: record.listener.as_deref().unwrap_or_default(),
             route: rule.map_or("", |rule| &rule.route),
             rule: rule.map_or("", |rule| &rule.name),
             backend: backend.as_ref().map_or("", |backend| &backend.name),
-            endpoint: endpoint.map(|endpoint| endpoint.to_string()),
+            endpoint: endpoint.or(hop.tried).map(|endpoint| endpoint.to_string()),
             attempts: hop.attempts,
+            stop: response.extensions().get::<Stop>().copied(),
+            because: because.as_ref().map_or("", |because| &because.0),
+            near: &record.near,
             reused: hop.reused,
             matching: micros(record.matching),
             connecting: micros(hop.connecting),

@@ -5,6 +5,7 @@ mod extras;
 mod hostile;
 mod refused;
 mod routes;
+mod traced;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

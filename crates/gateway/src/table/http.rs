@@ -147,10 +147,22 @@ impl HttpRoutes {
     }
 
     pub fn find(&self, head: &Head<'_>) -> Option<&Arc<Entry>> {
-        let exact = self.exact.get(head.host).into_iter();
-        let wildcards = self.wildcards.iter().filter(|(name, _)| name.matches(head.host)).map(|(_, list)| list);
-        let lists = exact.chain(wildcards).chain(std::iter::once(&self.any));
-        lists.flatten().find(|entry| entry.matcher.matches(head))
+        self.of_host(head.host).find(|entry| entry.matcher.matches(head))
+    }
+
+    /// The rules that are asked for a host, in their order.
+    pub fn of_host<'a, 'b>(&'a self, host: &'b str) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a, 'b> {
+        let exact = self.exact.get(host).into_iter();
+        let wildcards = self.wildcards.iter().filter(move |(name, _)| name.matches(host)).map(|(_, list)| list);
+        exact.chain(wildcards).chain(std::iter::once(&self.any)).flatten()
+    }
+
+    /// The hosts that rules are for, but for those that are for all.
+    pub fn hosts(&self) -> Vec<String> {
+        let mut hosts: Vec<String> = self.exact.keys().map(ToString::to_string).collect();
+        hosts.sort();
+        hosts.extend(self.wildcards.iter().map(|(name, _)| name.to_string()));
+        hosts
     }
 
     /// All rules, for those who count or show them.

@@ -58,6 +58,13 @@ pub enum Text {
 }
 
 impl Text {
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Exact(exact) => exact,
+            Self::Regex(regex) => regex.as_str(),
+        }
+    }
+
     fn matches(&self, value: &str) -> bool {
         match self {
             Self::Exact(exact) => **exact == *value,
@@ -97,6 +104,27 @@ impl Matcher {
             && self.query.iter().all(|(name, text)| {
                 parameter(head.query.unwrap_or_default(), name).is_some_and(|value| text.matches(&value))
             })
+    }
+
+    /// The first thing that a request does not have, in words; None where it fits.
+    pub fn unmet(&self, head: &Head<'_>) -> Option<String> {
+        if !self.path.matches(head.path) {
+            return Some(match &self.path {
+                PathMatcher::Exact(path) => format!("the path {path} alone"),
+                PathMatcher::Prefix(path) => format!("{path} and what is below it"),
+                PathMatcher::Regex(regex) => format!("paths like {}", regex.as_str()),
+            });
+        }
+        if let Some(method) = self.method.as_ref().filter(|method| *method != head.method) {
+            return Some(format!("the method {method}"));
+        }
+        let fits = |value: Option<Cow<'_, str>>, text: &Text| value.is_some_and(|value| text.matches(&value));
+        if let Some((name, text)) = self.headers.iter().find(|(name, text)| !fits(header(head.headers, name), text)) {
+            return Some(format!("requests with the header {name}: {}", text.as_str()));
+        }
+        let query = head.query.unwrap_or_default();
+        let missing = self.query.iter().find(|(name, text)| !fits(parameter(query, name), text));
+        missing.map(|(name, text)| format!("requests with the parameter {name}={}", text.as_str()))
     }
 }
 

@@ -1,9 +1,14 @@
 //! `ferry trace URL`: one request, sent for real, with every hop that it takes and how long each took.
 //!
 //! The gateway tells the way of a request to whoever sends a token whose digest is in an annotation of the GatewayClass: who
-//! may write there may know. The annotation is there for as long as the request takes.
+//! may write there may know. The annotation is there for as long as the request takes. `find` says where the request goes,
+//! `send` sends it, `verdict` says at which hop it ended (pure), `render` shows it.
 
+mod find;
+mod render;
 mod send;
+mod stop;
+mod verdict;
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -15,11 +20,14 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use kube::api::ListParams;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::api::{GROUP, Gateway, GatewayClass};
-use crate::{CLASS, CONTROLLER};
+use crate::CLASS;
+use crate::api::{GROUP, GatewayClass};
+
+pub use stop::{Hop, Stop};
+pub use verdict::{Asked, Failure};
 
 /// What carries the token to the gateway, and the way back.
 pub const HEADER: &str = "x-ferry-trace";
@@ -29,17 +37,19 @@ pub const PREFIX: &str = "trace.gateway.ferry.dev/";
 /// The gateway learns of a token in a moment. Somebody else never does.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
+/// What somebody who was interrupted left behind.
+const LEFT_SECONDS: i64 = 3600;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0} is no address of the form http://host/path")]
+    #[error("{0:?} is no address of the form http://host/path")]
     Url(String),
-    #[error("{0} has no address, and no Gateway of this cluster has one")]
-    NoAddress(String),
-    #[error("the token cannot be written to GatewayClass {CLASS}")]
+    #[error("GatewayClass {CLASS} cannot be read: is there a gateway of Ferry in this cluster?")]
+    Class(#[source] Box<kube::Error>),
+    #[error(
+        "the token cannot be written to GatewayClass {CLASS}; that needs the right to patch gatewayclasses.{GROUP}"
+    )]
     Token(#[source] Box<kube::Error>),
-    #[error("{address}: {step}")]
-    Unreached { address: SocketAddr, step: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 /// The gateway's part of the way.
@@ -53,6 +63,12 @@ pub struct Way {
     pub backend: String,
     pub endpoint: Option<SocketAddr>,
     pub attempts: u32,
+    /// Why the gateway answered itself.
+    pub stop: Option<Stop>,
+    /// What the endpoint that could not be reached met.
+    pub because: String,
+    /// What there is instead of a route for it.
+    pub near: Vec<String>,
     pub reused: bool,
     /// All in microseconds.
     pub matching: u64,
@@ -71,7 +87,13 @@ pub struct Traced {
     pub found_by: String,
     pub status: u16,
     pub bytes: u64,
+    /// Not all of the answer was read: it is long, or does not end.
+    pub cut: bool,
+    /// Where a redirect leads.
+    pub location: String,
     pub tls: Option<String>,
+    /// What is worth knowing, though the request was answered.
+    pub notes: Vec<String>,
     /// All in microseconds.
     pub resolving: u64,
     pub connecting: u64,
@@ -84,6 +106,8 @@ pub struct Traced {
     /// `namespace/name` of the pod, and its node.
     pub pod: Option<String>,
     pub node: Option<String>,
+    /// The hop at which it ended without an answer, and why.
+    pub failed: Option<Failure>,
 }
 
 pub(crate) fn micros(time: Duration) -> u64 {
@@ -97,32 +121,94 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Sends a request and finds out its way. `address` instead of what the name stands for.
-pub async fn trace(client: &Client, url: &str, address: Option<SocketAddr>) -> Result<Traced, Error> {
-    let uri: Uri = url.parse().map_err(|_| Error::Url(url.to_owned()))?;
-    let (Some(scheme), Some(host)) = (uri.scheme_str().filter(|one| ["http", "https"].contains(one)), uri.host())
-    else {
-        return Err(Error::Url(url.to_owned()));
-    };
-    let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+/// A URL that can be asked for: `http` or `https`, with a host, without a password.
+pub(crate) struct Target {
+    uri: Uri,
+    /// Without the brackets of an address.
+    host: String,
+    port: u16,
+    is_secure: bool,
+}
+
+impl Target {
+    pub(crate) fn read(url: &str) -> Result<Self, Error> {
+        let wrong = || Error::Url(url.to_owned());
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let is_secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(wrong()),
+        };
+        let authority = uri.authority().ok_or_else(wrong)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        // A port that is no number is left out by the parser.
+        let has_port = authority.as_str().len() > authority.host().len();
+        if host.is_empty() || authority.as_str().contains('@') || has_port && authority.port_u16().is_none() {
+            return Err(wrong());
+        }
+        let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        Ok(Self { host, port, is_secure, uri })
+    }
+}
+
+/// An address as `--address` has it; without a port it is that of the URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    address: IpAddr,
+    port: Option<u16>,
+}
+
+impl std::str::FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bare = text.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(address) = bare.parse() {
+            return Ok(Self { address, port: None });
+        }
+        let place: SocketAddr =
+            text.parse().map_err(|_| format!("{text:?} is no address as 192.0.2.1 or 192.0.2.1:8080"))?;
+        Ok(Self { address: place.ip(), port: Some(place.port()) })
+    }
+}
+
+/// Sends a request and finds out its way. `place` instead of what the name stands for.
+pub async fn trace(client: &Client, url: &str, place: Option<Place>) -> Result<Traced, Error> {
+    let target = Target::read(url)?;
     let mut traced = Traced { url: url.to_owned(), ..Traced::default() };
     let began = tokio::time::Instant::now();
-    let (address, found_by) = match address {
-        Some(address) => (address, "--address".to_owned()),
-        None => find(client, host, port).await?,
+    let found = match place {
+        Some(place) => Ok((SocketAddr::new(place.address, place.port.unwrap_or(target.port)), "--address".to_owned())),
+        None => find::find(client, &target).await,
     };
-    (traced.address, traced.found_by) = (Some(address), found_by);
     traced.resolving = micros(began.elapsed());
+    let address = match found {
+        Ok((address, found_by)) => {
+            (traced.address, traced.found_by) = (Some(address), found_by);
+            address
+        }
+        Err(why) => {
+            traced.failed = Some(Failure::new(Hop::Address, why));
+            return Ok(traced);
+        }
+    };
     let token = format!("{:032x}", rand::random::<u128>());
-    let name = format!("{PREFIX}{:08x}", rand::random::<u32>());
-    annotate(client, &name, Some(&hex(&Sha256::digest(token.as_bytes()))))
-        .await
-        .map_err(|e| Error::Token(Box::new(e)))?;
-    let outcome = ask(&uri, address, &token, &mut traced).await;
+    let made = write::now().0.as_second();
+    let name = format!("{PREFIX}{made}-{:08x}", rand::random::<u32>());
+    let digest = hex(&Sha256::digest(token.as_bytes()));
+    let mut annotations = left(client, made).await?;
+    annotations.insert(name.clone(), digest.into());
+    annotate(client, annotations).await.map_err(|error| Error::Token(Box::new(error)))?;
+    ask(&target, address, &token, &mut traced).await;
     // Whatever came of it: the token is good for nothing from now on.
-    let removed = annotate(client, &name, None).await;
-    outcome?;
+    let removed = annotate(client, [(name, serde_json::Value::Null)].into_iter().collect()).await;
     removed.map_err(|error| Error::Token(Box::new(error)))?;
+    if traced.way.is_none() {
+        let there = find::served_at(client, address).await;
+        if let Some(failure) = &mut traced.failed {
+            failure.details.extend(there);
+        }
+    }
     if let Some(way) = &traced.way
         && let Some(endpoint) = way.endpoint
     {
@@ -131,45 +217,39 @@ pub async fn trace(client: &Client, url: &str, address: Option<SocketAddr>) -> R
     Ok(traced)
 }
 
-async fn ask(uri: &Uri, address: SocketAddr, token: &str, traced: &mut Traced) -> Result<(), Error> {
-    for _ in 0..TRIES {
-        tokio::time::sleep(PAUSE).await;
-        send::send(uri, address, token, traced).await?;
-        if traced.way.is_some() {
-            break;
+/// Sends the request once: until the token is known over there, only that is asked for.
+pub(crate) async fn ask(target: &Target, address: SocketAddr, token: &str, traced: &mut Traced) {
+    let sent = async {
+        for _ in 0..TRIES {
+            if send::is_known(target, address, token).await? {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-    }
-    Ok(())
+        send::send(target, address, token, traced).await
+    };
+    traced.failed = match sent.await {
+        Err(failure) => Some(failure),
+        Ok(()) => verdict::of(traced),
+    };
 }
 
-/// What the name stands for, else the first address of a Gateway.
-async fn find(client: &Client, host: &str, port: u16) -> Result<(SocketAddr, String), Error> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(address) = bare.parse::<IpAddr>() {
-        return Ok((SocketAddr::new(address, port), "the URL".to_owned()));
-    }
-    if let Ok(mut found) = tokio::net::lookup_host((bare, port)).await
-        && let Some(address) = found.next()
-    {
-        return Ok((address, "its name".to_owned()));
-    }
+/// Annotations of traces that were interrupted, each with nothing in its place.
+async fn left(client: &Client, now: i64) -> Result<serde_json::Map<String, serde_json::Value>, Error> {
     let classes: Api<GatewayClass> = Api::all(client.clone());
-    let classes = classes.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-    let ours = classes.iter().filter(|class| class.spec.controller_name == CONTROLLER);
-    let ours: Vec<_> = ours.filter_map(|class| class.metadata.name.as_deref()).collect();
-    let gateways: Api<Gateway> = Api::all(client.clone());
-    let gateways = gateways.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-    let found = gateways.iter().filter(|one| ours.contains(&&*one.spec.gateway_class_name)).find_map(|gateway| {
-        let wanted = gateway.spec.listeners.iter().any(|listener| listener.port == port);
-        let address = gateway.status["addresses"][0]["value"].as_str()?.parse().ok().filter(|_| wanted)?;
-        let name = gateway.metadata.name.as_deref().unwrap_or_default();
-        Some((SocketAddr::new(address, port), format!("Gateway {name}, for the name does not resolve")))
-    });
-    found.ok_or_else(|| Error::NoAddress(host.to_owned()))
+    let class = classes.get(CLASS).await.map_err(|error| Error::Class(Box::new(error)))?;
+    let names = class.metadata.annotations.unwrap_or_default().into_keys();
+    Ok(names.filter(|name| is_left(name, now)).map(|name| (name, serde_json::Value::Null)).collect())
 }
 
-async fn annotate(client: &Client, name: &str, digest: Option<&str>) -> Result<(), kube::Error> {
-    let patch = json!({ "metadata": { "annotations": { name: digest } } });
+fn is_left(annotation: &str, now: i64) -> bool {
+    let Some(rest) = annotation.strip_prefix(PREFIX) else { return false };
+    let made = rest.split('-').next().and_then(|made| made.parse::<i64>().ok());
+    made.is_some_and(|made| now.saturating_sub(made) > LEFT_SECONDS)
+}
+
+async fn annotate(client: &Client, annotations: serde_json::Map<String, serde_json::Value>) -> Result<(), kube::Error> {
+    let patch = json!({ "metadata": { "annotations": annotations } });
     let body = serde_json::to_vec(&patch).map_err(kube::Error::SerdeError)?;
     let request = http::Request::patch(format!("/apis/{GROUP}/v1/gatewayclasses/{CLASS}"))
         .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
@@ -192,111 +272,51 @@ async fn pod(client: &Client, backend: &str, address: IpAddr) -> (Option<String>
     (pod, found.and_then(|one| one.node_name.clone()))
 }
 
-impl Traced {
-    pub fn to_json(&self) -> Value {
-        serde_json::to_value(self).unwrap_or_default()
-    }
-
-    /// A line for each hop, with its time where it has one.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        let address = self.address.map(|address| address.to_string()).unwrap_or_default();
-        let _ = writeln!(text, "GET {}: {} in {}\n", self.url, self.status, time(self.total));
-        let mut line = |what: &str, said: &str, took: Option<u64>| {
-            let took = took.map(time).unwrap_or_default();
-            let _ = writeln!(text, "{}", format!("{what:<12}{said:<60}{took:>10}").trim_end());
-        };
-        line("address", &format!("{address} (by {})", self.found_by), Some(self.resolving));
-        line("connection", &address, Some(self.connecting));
-        if let Some(tls) = &self.tls {
-            line("TLS", tls, self.handshake);
-        }
-        let Some(way) = &self.way else {
-            line("answer", "not from a gateway of this cluster", Some(self.head));
-            return text;
-        };
-        let gateway =
-            if way.gateway == "ingress" { "the Ingresses".to_owned() } else { format!("Gateway {}", way.gateway) };
-        line("listener", &format!("{gateway}, listener {}", or(&way.listener, "none")), None);
-        match way.route.as_str() {
-            "" => line("route", "none takes this request", Some(way.matching)),
-            route => line("route", &format!("{route}, rule {}", way.rule), Some(way.matching)),
-        }
-        if !way.backend.is_empty() {
-            line("backend", &format!("Service {}", way.backend), None);
-        }
-        if let Some(endpoint) = way.endpoint {
-            let pod = self.pod.as_deref().map_or("endpoint".to_owned(), |pod| format!("pod {pod}"));
-            let node = self.node.as_deref().map(|node| format!(" on {node}")).unwrap_or_default();
-            let tries = if way.attempts > 1 { format!(", attempt {}", way.attempts) } else { String::new() };
-            line("pod", &format!("{pod} at {endpoint}{node}{tries}"), None);
-            let kind = if way.reused { "one that was there" } else { "a new one" };
-            line("", &format!("connection: {kind}"), Some(way.connecting));
-            line("", "answer", Some(way.waiting.saturating_sub(way.connecting)));
-        }
-        line("answer", &format!("{}, {} bytes", self.status, self.bytes), Some(self.head));
-        text
-    }
-}
-
-fn or<'a>(text: &'a str, other: &'a str) -> &'a str {
-    if text.is_empty() { other } else { text }
-}
-
-fn time(micros: u64) -> String {
-    let micros = Duration::from_micros(micros);
-    format!("{:.2} ms", micros.as_secs_f64() * 1000.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_hop_has_a_line() {
-        let way = Way {
-            gateway: "default/web".into(),
-            listener: "https".into(),
-            route: "HTTPRoute default/shop".into(),
-            rule: "0".into(),
-            backend: "default/shop:80".into(),
-            endpoint: "10.0.0.7:8080".parse().ok(),
-            attempts: 2,
-            reused: false,
-            matching: 20,
-            connecting: 100,
-            waiting: 1100,
-            total: 1200,
-        };
-        let traced = Traced {
-            url: "https://shop.com/".into(),
-            address: "192.0.2.1:443".parse().ok(),
-            found_by: "its name".into(),
-            status: 200,
-            bytes: 5,
-            tls: Some("TLSv1_3".into()),
-            handshake: Some(900),
-            total: 2500,
-            way: Some(way),
-            pod: Some("default/shop-1".into()),
-            node: Some("n1".into()),
-            ..Traced::default()
-        };
-        let text = traced.text();
-        for want in [
-            "GET https://shop.com/: 200 in 2.50 ms",
-            "192.0.2.1:443 (by its name)",
-            "TLSv1_3",
-            "Gateway default/web, listener https",
-            "HTTPRoute default/shop, rule 0",
-            "Service default/shop:80",
-            "pod default/shop-1 at 10.0.0.7:8080 on n1, attempt 2",
-            "connection: a new one",
-            "1.00 ms",
+    fn urls_are_read_or_refused() {
+        for (url, want) in [
+            ("http://shop.example/cart?a=b", Some(("shop.example", 80, false))),
+            ("https://shop.example", Some(("shop.example", 443, true))),
+            ("https://shop.example:8443/", Some(("shop.example", 8443, true))),
+            ("http://[::1]:8080/x", Some(("::1", 8080, false))),
+            ("http://user:secret@shop.example/", None),
+            ("http://shop.example:port/", None),
+            ("http://shop.example:99999/", None),
+            ("ftp://shop.example/", None),
+            ("shop.example/cart", None),
+            ("http:///cart", None),
+            ("http://", None),
+            ("http://a b/", None),
+            ("", None),
         ] {
-            assert!(text.contains(want), "{want} is not in\n{text}");
+            let read = Target::read(url).ok();
+            let seen = read.as_ref().map(|one| (one.host.as_str(), one.port, one.is_secure));
+            assert_eq!(seen, want, "{url}");
         }
-        let other = Traced { way: None, ..traced };
-        assert!(other.text().contains("not from a gateway"));
+    }
+
+    #[test]
+    fn addresses_may_have_a_port() {
+        let place = |text: &str| text.parse::<Place>().ok().map(|place| (place.address.to_string(), place.port));
+        assert_eq!(place("192.0.2.1"), Some(("192.0.2.1".into(), None)));
+        assert_eq!(place("192.0.2.1:8080"), Some(("192.0.2.1".into(), Some(8080))));
+        assert_eq!(place("[::1]:8080"), Some(("::1".into(), Some(8080))));
+        assert_eq!(place("::1"), Some(("::1".into(), None)));
+        for wrong in ["shop.example", "192.0.2.1:", "192.0.2.1:x", ""] {
+            assert_eq!(place(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_behind_is_told_from_what_is_in_use() {
+        let name = |made: i64| format!("{PREFIX}{made}-0a");
+        assert!(is_left(&name(1000), 5000));
+        assert!(!is_left(&name(4000), 5000));
+        assert!(!is_left("other/1000-0a", 5000));
+        assert!(!is_left(&format!("{PREFIX}x"), 5000));
     }
 }

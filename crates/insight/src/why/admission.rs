@@ -50,6 +50,12 @@ pub(super) enum Refusal {
     },
     /// The namespace is being deleted.
     Terminating,
+    /// Whoever makes the pods has no right to.
+    Forbidden {
+        user: String,
+        verb: String,
+        resource: String,
+    },
     Other,
 }
 
@@ -97,6 +103,12 @@ impl Refusal {
         }
         if let Some(name) = begins("RuntimeClass ").and_then(quoted) {
             return Self::RuntimeClass { name };
+        }
+        if let Some((user, rest)) = links.iter().find_map(|link| link.strip_prefix("User \"")?.split_once("\" cannot "))
+        {
+            let verb = word(rest);
+            let resource = rest.split_once(" resource ").and_then(|(_, rest)| quoted(rest));
+            return resource.map_or(Self::Other, |resource| Self::Forbidden { user: user.to_owned(), verb, resource });
         }
         if links.iter().any(|link| link.ends_with("because it is being terminated")) {
             return Self::Terminating;
@@ -187,7 +199,7 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
                 Reason::WebhookFails,
                 format!("its pods are refused: the admission webhook {hook:?} cannot be called"),
             );
-            webhook::explain(world, &hook, found)
+            webhook::explain(world, &hook, message, found)
         }
         Refusal::WebhookDenies { hook } => {
             finding(Reason::WebhookDenies, format!("its pods are refused by the admission webhook {hook:?}"))
@@ -228,9 +240,27 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
             format!("its pods are refused: namespace {namespace} is being deleted, and this with it"),
         )
         .advise(format!("see what keeps the namespace: ferry why namespace/{namespace}")),
+        Refusal::Forbidden { user, verb, resource } => finding(
+            Reason::ControllerForbidden,
+            format!("its pods are not made: {user:?} may not {verb} {resource} in namespace {namespace}"),
+        )
+        .advise(format!("see what it may do: kubectl auth can-i --list -n {namespace} --as={user}"))
+        .advise(format!("give it the right: {}", grant(&user, &verb, &resource, namespace))),
         Refusal::Other => finding(Reason::PodRefused, "its pods are refused by the API server".into())
             .advise(format!("change the template as the message says: {edit}")),
     }
+}
+
+/// The commands that let somebody do something in a namespace.
+fn grant(user: &str, verb: &str, resource: &str, namespace: &str) -> String {
+    let name = format!("{verb}-{}", resource.replace('/', "-"));
+    let who = match user.strip_prefix("system:serviceaccount:") {
+        Some(account) => format!("--serviceaccount={account}"),
+        None => format!("--user={user}"),
+    };
+    format!(
+        "kubectl create role -n {namespace} {name} --verb={verb} --resource={resource} && kubectl create rolebinding -n {namespace} {name} --role={name} {who}"
+    )
 }
 
 /// `create Claim d-x-0 for Pod x-0 in StatefulSet x failed error: …`: the claim that could not be made.
@@ -372,6 +402,11 @@ mod tests {
             ("pods \"w\" is forbidden: maximum cpu usage per Container is 1, but limit is 2", LimitRange),
             ("pods \"w\" is forbidden: [maximum cpu usage per Container is 1, but limit is 2, minimum]", LimitRange),
             ("pods \"web-0\" already exists", Exists { name: text("web-0") }),
+            (
+                "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\" in API group \"\" in the namespace \"d\"",
+                Forbidden { user: text("system:serviceaccount:a:b"), verb: text("create"), resource: text("pods") },
+            ),
+            ("pods \"User\" is forbidden: User is no good", Other),
             ("pods \"exceeded quota\" is invalid: spec", Other),
             ("", Other),
         ] {

@@ -79,8 +79,22 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
                     .advise(format!("raise maxReplicas: kubectl edit -n {namespace} hpa/{}", object::name(target))),
             ]
         }
-        _ => Vec::new(),
+        _ => fixed(target).into_iter().collect(),
     }
+}
+
+/// One that has no choice.
+fn fixed(target: &Value) -> Option<Finding> {
+    let most = target.pointer("/spec/maxReplicas").and_then(Value::as_i64)?;
+    let least = target.pointer("/spec/minReplicas").and_then(Value::as_i64).unwrap_or(1);
+    let cause = format!("it always wants {most} replicas: minReplicas and maxReplicas are the same");
+    (least == most).then(|| {
+        Finding::new(Reason::HpaFixed, target, cause).note().advise(format!(
+            "raise maxReplicas: kubectl edit -n {} hpa/{}",
+            object::namespace(target),
+            object::name(target)
+        ))
+    })
 }
 
 fn inactive_because(world: &World, target: &Value, inactive: &Value, scaled: &str) -> Finding {

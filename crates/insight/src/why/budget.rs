@@ -5,7 +5,7 @@ use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
 use super::{Finding, Reason, fit, in_namespace, named, plural, pod, said};
-use crate::world::{World, number, standing};
+use crate::world::{World, is_true, number, standing};
 
 /// A budget that lets nobody go holds up drains.
 pub(super) fn findings(world: &World, budget: &Value) -> Vec<Finding> {
@@ -39,6 +39,27 @@ pub(super) fn selects(budget: &Value, pod: &Value) -> bool {
     !over
         && object::namespace(budget) == object::namespace(pod)
         && selector.is_some_and(|selector| selector.matches(object::labels(pod)))
+}
+
+/// Whether a budget keeps this pod from being evicted, as the API server decides it: a pod that has not started goes in any
+/// case, and of those that are not ready `unhealthyPodEvictionPolicy` decides.
+pub(super) fn keeps(budget: &Value, pod: &Value) -> bool {
+    if object::text(pod, "/status/phase") == "Pending" || number(budget, "/status/disruptionsAllowed") > 0 {
+        return false;
+    }
+    if is_true(pod, "Ready") {
+        return true;
+    }
+    let status = |field: &str| number(budget, &format!("/status/{field}"));
+    let enough = status("currentHealthy") >= status("desiredHealthy") && status("desiredHealthy") > 0;
+    object::text(budget, "/spec/unhealthyPodEvictionPolicy") != "AlwaysAllow" && !enough
+}
+
+/// How its controller has counted.
+pub(super) fn counted(budget: &Value) -> String {
+    let status = |field: &str| number(budget, &format!("/status/{field}"));
+    let (healthy, expected, desired) = (status("currentHealthy"), status("expectedPods"), status("desiredHealthy"));
+    format!("of its {expected} pods {healthy} are healthy, and {desired} must be")
 }
 
 fn blocking(world: &World, budget: &Value) -> Option<Finding> {
@@ -108,7 +129,9 @@ fn blocking(world: &World, budget: &Value) -> Option<Finding> {
     let cause =
         format!("it allows no eviction: {healthy} of {expected} pods are healthy, and {desired} must be ({allows})");
     let finding = Finding::new(Reason::BudgetBlocks, budget, cause);
-    let sick: Vec<&Value> = pods.into_iter().filter(|pod| !pod::is_serving(pod)).collect();
+    // What is over counts for nothing.
+    let over = |pod: &Value| matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed");
+    let sick: Vec<&Value> = pods.into_iter().filter(|pod| !pod::is_serving(pod) && !over(pod)).collect();
     if seen.is_none() && healthy < expected {
         return Some(finding.detail("its pods could not be looked at"));
     }

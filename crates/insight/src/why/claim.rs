@@ -4,9 +4,9 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::misfit::{Misfit, explained, misfits};
-use super::{Finding, Reason, fit, is_soon, is_young, named, said};
+use super::{Finding, Reason, fit, growth, is_soon, is_young, named, said, source};
 use crate::gather::ALL_PODS;
-use crate::world::{World, standing, time_at};
+use crate::world::{World, time_at};
 
 const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -14,7 +14,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 pub(super) fn findings(world: &World, claim: &Value) -> Option<Finding> {
     let (name, namespace) = (object::name(claim), object::namespace(claim));
     match object::text(claim, "/status/phase") {
-        "Bound" => return resizing(world, claim),
+        "Bound" => return growth::claim(world, claim),
         "Lost" => {
             let volume = object::text(claim, "/spec/volumeName");
             let cause = format!("its volume {volume} is gone, and what was on it too");
@@ -26,26 +26,6 @@ pub(super) fn findings(world: &World, claim: &Value) -> Option<Finding> {
         _ => {}
     }
     named_volume(world, claim).or_else(|| by_class(world, claim))
-}
-
-fn resizing(world: &World, claim: &Value) -> Option<Finding> {
-    let failed = world.event(claim, &["VolumeResizeFailed", "ExternalExpandFailed"]);
-    for kind in ["ControllerResizeError", "NodeResizeError", "Resizing", "FileSystemResizePending"] {
-        if let Some(condition) = standing(claim, kind, "True") {
-            let size = object::text(claim, "/spec/resources/requests/storage");
-            let finding =
-                Finding::new(Reason::ClaimResizing, claim, format!("it is bound, and is to grow to {size}: {kind}"));
-            let finding = finding.detail(said(condition)).detail(failed.map(said).unwrap_or_default());
-            return Some(match kind {
-                "FileSystemResizePending" => {
-                    finding.advise("the file system grows when a pod uses the claim").underway()
-                }
-                "Resizing" if failed.is_none() => finding.underway(),
-                _ => finding.advise("look at the log of the resizer of its class"),
-            });
-        }
-    }
-    None
 }
 
 /// A claim that names its volume waits for that one alone.
@@ -219,6 +199,10 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
         return finding(Reason::NoVolume, cause)
             .detail(of_other_class(world, claim))
             .advise(format!("create a PersistentVolume with storageClassName: {name}"));
+    }
+    // Who would make the volume has nothing to fill it with.
+    if let Some(missing) = source::missing(world, claim) {
+        return missing;
     }
     if let Some(failed) = asked.filter(|event| object::text(event, "/reason") == "ProvisioningFailed") {
         return finding(

@@ -59,18 +59,55 @@ pub(super) fn certificate_request(world: &World, request: &Value) -> Option<Find
 }
 
 /// Conditions that tell of something good. Their absence tells nothing.
-const GOOD: [&str; 8] =
-    ["Ready", "Available", "Established", "Healthy", "Programmed", "Accepted", "Synced", "NamesAccepted"];
+const GOOD: [&str; 9] = [
+    "Ready",
+    "Available",
+    "Established",
+    "Healthy",
+    "Programmed",
+    "Accepted",
+    "Synced",
+    "NamesAccepted",
+    "ResolvedRefs",
+];
 /// Conditions that tell of something bad.
 const BAD: [&str; 5] = ["Failed", "Degraded", "Stalled", "NonStructuralSchema", "Dangling"];
+
+/// What each of those that a policy or a set of listeners is attached to says of it.
+fn by_others(target: &Value) -> Option<&Value> {
+    let ancestors = ["/status/ancestors", "/status/parents"].into_iter().flat_map(|list| object::items(target, list));
+    let conditions = ancestors.flat_map(|one| object::items(one, "/conditions"));
+    let named = |one: &&Value| matches!(object::text(one, "/type"), "Accepted" | "ResolvedRefs" | "Programmed");
+    conditions.filter(named).find(|one| object::text(one, "/status") == "False")
+}
+
+/// Kinds without conditions often have a word for how they are.
+fn by_phase(target: &Value) -> Option<String> {
+    let phase = ["/status/phase", "/status/state"]
+        .into_iter()
+        .map(|pointer| object::text(target, pointer))
+        .find(|phase| matches!(*phase, "Failed" | "Error" | "Degraded" | "Unhealthy"))?;
+    let why = ["/status/message", "/status/error/message", "/status/reason"]
+        .into_iter()
+        .map(|pointer| object::text(target, pointer))
+        .find(|why| !why.is_empty());
+    Some(match why {
+        Some(why) => format!("it says that it is {phase}: {why}"),
+        None => format!("it says that it is {phase}"),
+    })
+}
 
 /// Kinds that nobody here knows say themselves how they are.
 pub(super) fn other(world: &World, target: &Value) -> Option<Finding> {
     let good = GOOD.iter().find_map(|name| condition(target, name).filter(|c| object::text(c, "/status") != "True"));
     let bad = BAD.iter().find_map(|name| condition(target, name).filter(|c| object::text(c, "/status") == "True"));
-    let standing = good.or(bad)?;
-    let (name, status) = (object::text(standing, "/type"), object::text(standing, "/status"));
-    let cause = format!("it says {name}={status}: {}", said(standing));
+    let cause = match good.or(bad).or_else(|| by_others(target)) {
+        Some(standing) => {
+            let (name, status) = (object::text(standing, "/type"), object::text(standing, "/status"));
+            format!("it says {name}={status}: {}", said(standing))
+        }
+        None => by_phase(target)?,
+    };
     let told = warning(world, target).map(|event| object::text(event, "/message")).unwrap_or_default();
     let manager = object::items(target, "/metadata/managedFields")
         .iter()

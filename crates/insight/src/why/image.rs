@@ -20,6 +20,22 @@ const REASONS: [&str; 7] = [
     "SignatureValidationFailed",
 ];
 
+/// A container of `kubectl debug` that does not start. The pod is none the worse for it.
+pub(super) fn of_debugger(_: &World, pod: &Value) -> Option<Finding> {
+    let (status, state) = object::items(pod, "/status/ephemeralContainerStatuses").iter().find_map(|status| {
+        let state = status.pointer("/state/waiting")?;
+        let reason = object::text(state, "/reason");
+        (REASONS.contains(&reason) || reason.ends_with("Error")).then_some((status, state))
+    })?;
+    let (name, image) = (object::text(status, "/name"), object::text(status, "/image"));
+    let cause = format!("its ephemeral container {name} (image {image}) does not start: {}", super::said(state));
+    Some(Finding::new(Reason::EphemeralContainer, pod, cause).note().advise(format!(
+        "such a container cannot be changed or removed; start another one: kubectl debug {}{} -it --image=IMAGE",
+        super::in_namespace(pod),
+        object::name(pod)
+    )))
+}
+
 pub(super) fn image(world: &World, pod: &Value) -> Option<Finding> {
     let (status, state) = waiting(pod, &REASONS)?;
     let container = object::text(status, "/name");

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::backend::{self, Port, Reasons};
 use super::{Finding, Reason, in_namespace, is_young, named};
+use crate::named::{Found, Named};
 use crate::world::{Presence, World};
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
@@ -18,6 +19,7 @@ const REASONS: Reasons =
 pub(super) fn findings(world: &World, ingress: &Value) -> Vec<Finding> {
     let mut found: Vec<Finding> = class(world, ingress).into_iter().collect();
     found.extend(backends(world, ingress));
+    found.extend(resource_backend(world, ingress));
     found.extend(secrets(world, ingress));
     // What is certain comes before what is only probable.
     found.sort_by_key(|finding| finding.probably);
@@ -83,21 +85,75 @@ fn class(world: &World, ingress: &Value) -> Option<Finding> {
             .detail(there)
             .advise(format!("install the controller that brings {name}, or name a class that exists: {edit}")),
         ),
+        // Controllers follow the annotation by a name of their own choice, for which there need be no class.
+        name if !names.contains(&name) => Some(
+            Finding::new(
+                Reason::IngressClassMissing,
+                ingress,
+                format!("no controller takes it up: its annotation {OLD} names the class {name:?}, and there is no IngressClass of that name"),
+            )
+            .probably()
+            .underway_if(is_young(world, ingress))
+            .detail(there)
+            .detail("nobody has written an address into its status; a controller may follow the annotation without a class and write none")
+            .advise(format!("use spec.ingressClassName with a class that exists instead of the annotation: {edit}")),
+        ),
         _ => None,
     }
 }
 
-fn backends(world: &World, ingress: &Value) -> Vec<Finding> {
-    let mut found: Vec<Finding> = Vec::new();
+/// Each backend, with the requests that are for it.
+fn places(ingress: &Value) -> impl Iterator<Item = (String, &Value)> {
     let paths = object::items(ingress, "/spec/rules").iter().flat_map(|rule| {
         let host = object::text(rule, "/host");
         object::items(rule, "/http/paths")
             .iter()
-            .map(move |path| (format!("{host}{}", object::text(path, "/path")), path.get("backend")))
+            .filter_map(move |path| Some((format!("{host}{}", object::text(path, "/path")), path.get("backend")?)))
     });
-    let default = ingress.pointer("/spec/defaultBackend").map(|backend| ("the default".to_owned(), Some(backend)));
-    for (place, backend) in paths.chain(default) {
-        let Some(service) = backend.and_then(|backend| backend.get("service")) else { continue };
+    paths.chain(ingress.pointer("/spec/defaultBackend").map(|backend| ("the default".to_owned(), backend)))
+}
+
+/// Backends that are no Services, with the requests that are for them.
+pub(super) fn resources(ingress: &Value) -> Vec<(String, Named)> {
+    let of = |(place, backend): (String, &Value)| {
+        let resource = backend.get("resource")?;
+        let text = |pointer| object::text(resource, pointer).to_owned();
+        let namespace = object::namespace(ingress).to_owned();
+        Some((place, Named { group: text("/apiGroup"), kind: text("/kind"), namespace, name: text("/name") }))
+    };
+    places(ingress).filter_map(of).collect()
+}
+
+/// Ferry's own gateway knows Services alone; what others know is theirs, but what is not there nobody serves.
+fn resource_backend(world: &World, ingress: &Value) -> Option<Finding> {
+    let edit = format!("kubectl edit {}ingress/{}", in_namespace(ingress), object::name(ingress));
+    let class = world.find("ingressclasses", class_name(ingress));
+    let is_own = class.is_some_and(|class| object::text(class, "/spec/controller") == OWN);
+    resources(ingress).into_iter().find_map(|(place, resource)| {
+        let what = format!("its backend for {place}, the {} {:?},", resource.kind, resource.name);
+        let finding = |cause: String| Finding::new(Reason::IngressBackendResource, ingress, cause);
+        let gone = match resource.find(world) {
+            Found::Absent => Some(format!("{what} does not exist in namespace {}", resource.namespace)),
+            Found::Unserved => Some(format!("{what} cannot exist: no server of the cluster has that kind")),
+            Found::There(_) | Found::Unknown => None,
+        };
+        match (is_own, gone) {
+            (true, gone) => Some(
+                finding(format!("{what} is no Service, and Ferry's gateway sends requests to Services alone"))
+                    .detail(gone.unwrap_or_default())
+                    .advise(format!("name a Service: {edit}"))
+                    .advise("or let another controller serve it, whose class knows such backends"),
+            ),
+            (false, Some(gone)) => Some(finding(gone).advise(format!("create it, or correct the backend: {edit}"))),
+            (false, None) => None,
+        }
+    })
+}
+
+fn backends(world: &World, ingress: &Value) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    for (place, backend) in places(ingress) {
+        let Some(service) = backend.get("service") else { continue };
         let port = match service.pointer("/port/number").and_then(Value::as_i64) {
             Some(number) => Port::Number(number),
             None => Port::Name(object::text(service, "/port/name")),

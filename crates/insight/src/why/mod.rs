@@ -17,12 +17,16 @@ mod deletion;
 mod external;
 mod fit;
 mod gateway;
+mod growth;
 mod image;
 mod ingress;
 mod job;
+mod lease;
+mod local;
 mod misfit;
 mod network_policy;
 mod node;
+mod owner;
 mod pod;
 mod policies;
 mod probes;
@@ -36,6 +40,7 @@ mod scheduling;
 mod servers;
 mod service;
 mod slices;
+mod source;
 #[cfg(test)]
 mod tests;
 mod volume;
@@ -46,6 +51,7 @@ use ferry_meta::object;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::named::Named;
 use crate::world::{World, condition, known_kind, time_at, title};
 
 pub use crate::gather::world as look;
@@ -198,7 +204,7 @@ impl Finding {
         if self.probably { format!("probably: {}", self.cause) } else { self.cause.clone() }
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         json!({
             "reason": self.reason.name(), "hop": self.hop.name(), "about": self.about, "cause": self.cause,
             "details": self.details, "advice": self.advice, "underway": self.underway, "probably": self.probably,
@@ -224,6 +230,23 @@ pub fn held(findings: &[Finding]) -> Option<&Finding> {
     findings.iter().find(|finding| !finding.note)
 }
 
+/// The objects of any kind that are to be looked up for what is said of the target.
+pub(crate) fn named_by(world: &World) -> Vec<Named> {
+    let target = &world.target;
+    let mut found: Vec<Named> = match known_kind(target) {
+        "PersistentVolumeClaim" => source::of(target).into_iter().collect(),
+        "Ingress" => ingress::resources(target).into_iter().map(|(_, named)| named).collect(),
+        "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
+            policies::parameters(world, target).into_iter().collect()
+        }
+        _ => Vec::new(),
+    };
+    let unbound = |claim: &&Value| object::text(claim, "/status/phase") == "Pending";
+    found.extend(world.all("persistentvolumeclaims").iter().filter(unbound).filter_map(source::of));
+    found.extend(owner::owners(target).into_iter().map(|(owner, _)| owner));
+    found
+}
+
 fn all_findings(world: &World) -> Vec<Finding> {
     let target = &world.target;
     if target[UNREAD] == true {
@@ -232,6 +255,12 @@ fn all_findings(world: &World) -> Vec<Finding> {
     if let Some(held) = deletion::held(world, target) {
         return vec![held];
     }
+    let mut found = of_kind(world, target);
+    found.extend(owner::missing(world, target));
+    found
+}
+
+fn of_kind(world: &World, target: &Value) -> Vec<Finding> {
     let one = |finding: Option<Finding>| finding.into_iter().collect::<Vec<_>>();
     match known_kind(target) {
         "Pod" => pod::findings(world, target),
@@ -256,7 +285,8 @@ fn all_findings(world: &World) -> Vec<Finding> {
         "APIService" => one(webhook::api_service(world, target)),
         "CustomResourceDefinition" => webhook::conversion(world, target),
         "RoleBinding" | "ClusterRoleBinding" => access::binding(world, target),
-        "ResourceClaim" => one(scheduling::missing_class(world, target, "/spec/devices")),
+        "ResourceClaim" => one(scheduling::device_claim(world, target)),
+        "Lease" => one(lease::finding(world, target)),
         "ServiceAccount" => one(references::of_account(world, target)),
         "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => policies::policy(world, target),
         "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => policies::binding(world, target),

@@ -3,10 +3,10 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, budget, cluster_objects, named, plural, said};
+use super::{Finding, Reason, budget, cluster_objects, deletion, named, plural, said};
 use crate::gather::{ALL_BUDGETS, ALL_PODS};
 use crate::nodes::{CERTIFICATES, KUBELET, LEASE, REMOVALS};
-use crate::world::{World, ago, condition, number, standing, time_at};
+use crate::world::{World, ago, condition, standing, time_at};
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
@@ -73,6 +73,7 @@ pub(super) fn findings(world: &World, node: &Value) -> Vec<Finding> {
         found.push(cordoned);
         found.extend(drain_blocked(world, node));
     }
+    found.extend(taints(node));
     if let Some(request) = open_request(world, SERVING) {
         let cause = "its kubelet waits for a serving certificate: logs, exec and port-forward do not work there";
         found.push(
@@ -101,7 +102,7 @@ fn drain_blocked(world: &World, node: &Value) -> Option<Finding> {
             let why = format!("ferry why -n {place} pdb/{}", object::name(first));
             return Some(Finding::new(Reason::DrainBlocked, node, cause).advise(why));
         }
-        over.retain(|budget| number(budget, "/status/disruptionsAllowed") == 0);
+        over.retain(|budget| budget::keeps(budget, pod));
         if let Some(budget) = over.first() {
             let (place, title) = (object::namespace(pod), object::name(budget));
             let cause = format!(
@@ -109,11 +110,52 @@ fn drain_blocked(world: &World, node: &Value) -> Option<Finding> {
                 named(&[object::name(pod)])
             );
             return Some(
-                Finding::new(Reason::DrainBlocked, node, cause).advise(format!("ferry why -n {place} pdb/{title}")),
+                Finding::new(Reason::DrainBlocked, node, cause)
+                    .detail(budget::counted(budget))
+                    .advise(format!("ferry why -n {place} pdb/{title}")),
             );
         }
     }
-    None
+    // What was evicted and does not go keeps a drain waiting.
+    let going = world.all(ALL_PODS).iter().filter(on_it).filter(|pod| object::is_being_deleted(pod));
+    let held = going.filter_map(|pod| deletion::held(world, pod)).find(|held| !held.underway)?;
+    let cause = "it cannot be drained: a pod that is to go does not";
+    Some(Finding::new(Reason::DrainBlocked, node, cause).because_of(held))
+}
+
+/// The taint of a node that its cloud's controller has not looked at.
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+/// Taints that somebody has put on it keep pods away. Those that tell of its state are told by its conditions.
+fn taints(node: &Value) -> Option<Finding> {
+    let keeps = |taint: &&Value| {
+        let (key, effect) = (object::text(taint, "/key"), object::text(taint, "/effect"));
+        effect != "PreferNoSchedule" && !key.starts_with("node.kubernetes.io/")
+    };
+    let all: Vec<&Value> = object::items(node, "/spec/taints").iter().filter(keeps).collect();
+    let name = object::name(node);
+    if all.iter().any(|taint| object::text(taint, "/key") == UNINITIALIZED) {
+        let cause =
+            format!("no pods come: it has the taint {UNINITIALIZED} until the cloud's controller has looked at it");
+        return Some(
+            Finding::new(Reason::NodeUninitialized, node, cause)
+                .advise("see that the cloud-controller-manager runs, and what it logs")
+                .advise(format!(
+                    "if there is none, start the kubelet without --cloud-provider=external and take the taint away: kubectl taint nodes {name} {UNINITIALIZED}-"
+                )),
+        );
+    }
+    let texts: Vec<String> = all
+        .iter()
+        .map(|taint| {
+            let (key, value) = (object::text(taint, "/key"), object::text(taint, "/value"));
+            let value = if value.is_empty() { String::new() } else { format!("={value}") };
+            format!("{key}{value}:{}", object::text(taint, "/effect"))
+        })
+        .collect();
+    let first = texts.first()?;
+    let cause = format!("only pods that tolerate its taint {} come", named(&texts));
+    Some(Finding::new(Reason::NodeTaints, node, cause).note().advise(format!("kubectl taint nodes {name} {first}-")))
 }
 
 /// Whether a drain would evict this pod: not one of a DaemonSet, nor what is over, going, or the node's own.

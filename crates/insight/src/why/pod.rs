@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::containers::{edit, replace};
 use super::{
-    Cause, Finding, Reason, cluster_objects, containers, crash, deletion, image, network_policy, probes, said,
+    Cause, Finding, Reason, cluster_objects, containers, crash, deletion, growth, image, network_policy, probes, said,
     scheduling, service, volume,
 };
 use crate::world::{World, ago, condition, is_true, number, standing, time_at};
@@ -36,7 +36,8 @@ pub(super) fn findings(world: &World, pod: &Value) -> Vec<Finding> {
     match first(world, pod) {
         Some(finding) => vec![finding],
         None => {
-            let reached = service::unlisted(world, pod).into_iter().chain(cut_off(world, pod));
+            let reached = growth::pod(world, pod).into_iter().chain(service::unlisted(world, pod));
+            let reached = reached.chain(cut_off(world, pod)).chain(image::of_debugger(world, pod));
             reached.chain(network_policy::isolated(world, pod, network_policy::Traffic::Both)).collect()
         }
     }
@@ -162,7 +163,14 @@ fn lost_node(world: &World, pod: &Value) -> Option<Finding> {
     let (name, nodes) = (object::text(pod, "/spec/nodeName"), world.seen("nodes")?);
     let Some(node) = nodes.iter().find(|node| object::name(node) == name) else {
         let cause = format!("its node {name} does not exist");
-        return Some(Finding::new(Reason::PodNodeMissing, pod, cause).advise(replace(world, pod)));
+        let finding = Finding::new(Reason::PodNodeMissing, pod, cause);
+        // The scheduler says of every pod that it has placed it. Without that, the manifest names the node.
+        return Some(match condition(pod, "PodScheduled") {
+            Some(_) => finding.advise(replace(world, pod)),
+            None => finding
+                .detail("no scheduler has placed it: its manifest names the node (spec.nodeName)")
+                .advise(format!("correct spec.nodeName, or take it away: {}", edit(world, pod))),
+        });
     };
     let ready = condition(node, "Ready")?;
     if object::text(ready, "/status") == "True" {

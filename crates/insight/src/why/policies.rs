@@ -4,6 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, said, title_with_group};
+use crate::named::{Found, Named};
 use crate::world::{World, number};
 
 /// The list of bindings for a kind of policy.
@@ -44,6 +45,46 @@ pub(super) fn policy(world: &World, policy: &Value) -> Vec<Finding> {
     found
 }
 
+/// The object with the parameters that a binding names.
+pub(super) fn parameters(world: &World, binding: &Value) -> Option<Named> {
+    let kind = object::text(binding, "/kind").trim_end_matches("Binding");
+    let policy = world.find(policies_of(kind), object::text(binding, "/spec/policyName"))?;
+    let (of, reference) = (policy.pointer("/spec/paramKind")?, binding.pointer("/spec/paramRef")?);
+    let (name, version) = (object::text(reference, "/name"), object::text(of, "/apiVersion"));
+    let group = version.split_once('/').map(|(group, _)| group).unwrap_or_default();
+    let namespace = object::text(reference, "/namespace");
+    // Without a namespace, parameters of a kind that has namespaces are those of each object's own one.
+    let of_cluster = namespace.is_empty() && matches!((group, object::text(of, "/kind")), ("", "ConfigMap" | "Secret"));
+    (!name.is_empty() && !of_cluster).then(|| Named {
+        group: group.to_owned(),
+        kind: object::text(of, "/kind").to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+/// Parameters that are not there: the binding says what happens then.
+fn unparametrised(world: &World, binding: &Value) -> Option<Finding> {
+    let named = parameters(world, binding)?;
+    let gone = match named.find(world) {
+        Found::Absent => "does not exist",
+        Found::Unserved => "cannot exist: no server of the cluster has that kind",
+        Found::There(_) | Found::Unknown => return None,
+    };
+    let denies = object::text(binding, "/spec/paramRef/parameterNotFoundAction") == "Deny";
+    let effect = match denies {
+        true => "every request that the policy is about is refused (parameterNotFoundAction Deny)",
+        false => "the policy lets everything pass (parameterNotFoundAction Allow)",
+    };
+    let place = if named.namespace.is_empty() { String::new() } else { format!(" of namespace {}", named.namespace) };
+    let cause = format!("the parameters that it names, the {} {:?}{place}, {gone}: {effect}", named.kind, named.name);
+    Some(
+        Finding::new(Reason::PolicyParameters, binding, cause)
+            .advise(format!("create the {} {}", named.kind, named.name))
+            .advise(format!("or name another in spec.paramRef: kubectl edit {}", title_with_group(binding))),
+    )
+}
+
 pub(super) fn binding(world: &World, binding: &Value) -> Vec<Finding> {
     let kind = object::text(binding, "/kind").trim_end_matches("Binding");
     let name = object::text(binding, "/spec/policyName");
@@ -75,7 +116,7 @@ pub(super) fn binding(world: &World, binding: &Value) -> Vec<Finding> {
                         .advise(format!("add spec.paramRef: kubectl edit {}", title_with_group(binding))),
                 ];
             }
-            Vec::new()
+            unparametrised(world, binding).into_iter().collect()
         }
     }
 }

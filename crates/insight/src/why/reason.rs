@@ -77,6 +77,8 @@ reasons! {
         ProbeFails "probe-fails" Ready,
         ProbePending "probe-pending" Ready,
         ReadinessGate "readiness-gate" Ready,
+        EphemeralContainer "ephemeral-container" Kubelet,
+        PodResize "pod-resize" Kubelet,
     }
     "storage" {
         VolumeTooSmall "volume-too-small" Storage,
@@ -98,6 +100,7 @@ reasons! {
         Provisioning "provisioning" Storage,
         ClaimLost "claim-lost" Storage,
         ClaimResizing "claim-resizing" Storage,
+        DataSource "data-source" Storage,
     }
     "workloads" {
         ControllerBehind "controller-behind" Controller,
@@ -127,6 +130,7 @@ reasons! {
         ClaimRefused "claim-refused" Admission,
         NameTooLong "name-too-long" Admission,
         NamespaceGoing "namespace-going" Admission,
+        ControllerForbidden "controller-forbidden" Authorization,
     }
     "jobs" {
         BackoffLimit "backoff-limit" Controller,
@@ -173,6 +177,8 @@ reasons! {
         IngressSecret "ingress-secret" Endpoints,
         IngressController "ingress-controller" Endpoints,
         PacketsDropped "packets-dropped" Node,
+        IngressBackendResource "ingress-backend-resource" Endpoints,
+        LocalTraffic "local-traffic" Endpoints,
     }
     "connections" {
         SourceNotRunning "source-not-running" Network,
@@ -218,6 +224,8 @@ reasons! {
         PodNodeMissing "pod-node-missing" Node,
         PodNodeNotReady "pod-node-not-ready" Node,
         DrainBlocked "drain-blocked" Node,
+        NodeTaints "node-taints" Node,
+        NodeUninitialized "node-uninitialized" Node,
     }
     "deletion" {
         FinalizerForeground "finalizer-foreground" Deletion,
@@ -230,6 +238,7 @@ reasons! {
         KubeletEndsNot "kubelet-ends-not" Deletion,
         NodeGoneForDeletion "node-gone" Deletion,
         BeingDeleted "being-deleted" Deletion,
+        OwnerMissing "owner-missing" Deletion,
     }
     "others" {
         HpaTarget "hpa-target" Autoscaler,
@@ -251,6 +260,9 @@ reasons! {
         PolicyMissing "policy-missing" Admission,
         BudgetsOverlap "budgets-overlap" Controller,
         BudgetSync "budget-sync" Controller,
+        HpaFixed "hpa-fixed" Autoscaler,
+        PolicyParameters "policy-parameters" Admission,
+        LeaseExpired "lease-expired" Controller,
     }
     "access" {
         RoleMissing "role-missing" Authorization,

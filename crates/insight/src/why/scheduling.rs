@@ -201,6 +201,38 @@ pub(super) fn devices(world: &World, pod: &Value) -> Option<Finding> {
     None
 }
 
+/// A ResourceClaim of its own: devices are chosen for it together with the node of its first pod.
+pub(super) fn device_claim(world: &World, claim: &Value) -> Option<Finding> {
+    if let Some(missing) = missing_class(world, claim, "/spec/devices") {
+        return Some(missing);
+    }
+    if claim.pointer("/status/allocation").is_some() {
+        return None;
+    }
+    let name = object::name(claim);
+    let uses = |pod: &&Value| {
+        let named = object::items(pod, "/spec/resourceClaims").iter();
+        let made = object::items(pod, "/status/resourceClaimStatuses").iter();
+        named.chain(made).any(|one| object::text(one, "/resourceClaimName") == name)
+    };
+    let Some(user) = world.seen("pods")?.iter().find(uses) else {
+        let cause = "no devices are allocated: that happens when a pod uses it, and none does so far";
+        return Some(Finding::new(Reason::DeviceClaim, claim, cause).note().advise("start a pod that uses it"));
+    };
+    let (pod, namespace) = (object::name(user), object::namespace(claim));
+    let finding = |cause: String| Finding::new(Reason::DeviceClaim, claim, cause);
+    let ask = format!("ferry why -n {namespace} pod/{pod}");
+    if world.seen("resourceslices").is_some_and(<[Value]>::is_empty) {
+        let cause =
+            format!("pod/{pod} waits for its devices, and no node offers any: the cluster has no ResourceSlice");
+        return Some(
+            finding(cause).advise("see that the driver of these devices runs on a node: it writes the ResourceSlices"),
+        );
+    }
+    let early = time_at(user, "/metadata/creationTimestamp").is_some_and(|made| super::is_soon(world, made));
+    Some(finding(format!("pod/{pod} uses it, and has no node yet")).underway_if(early).advise(ask))
+}
+
 /// A DeviceClass that a claim asks for and that does not exist.
 pub(super) fn missing_class(world: &World, claim: &Value, place: &str) -> Option<Finding> {
     let classes = world.seen("deviceclasses")?;

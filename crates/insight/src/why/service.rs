@@ -5,7 +5,7 @@ use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
 use super::network_policy::{self, Traffic};
-use super::{Finding, Reason, external, in_namespace, is_young, named, pairs, plural, pod, said, slices};
+use super::{Finding, Reason, external, in_namespace, is_young, local, named, pairs, plural, pod, said, slices};
 use crate::world::{World, ago, time_at, title};
 
 pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
@@ -30,6 +30,7 @@ pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
     if kind == "LoadBalancer" && object::items(service, "/status/loadBalancer/ingress").is_empty() {
         found.push(balancer(world, service));
     }
+    found.extend(local::traffic(world, service));
     if found.is_empty() {
         let isolated = |pod: &&Value| network_policy::isolated(world, pod, Traffic::Ingress);
         found.extend(serving.iter().find_map(isolated));

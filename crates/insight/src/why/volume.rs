@@ -19,6 +19,9 @@ pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
         return Some(missing.detail(told));
     }
     let event = event?;
+    if let Some(missing) = missing_account(world, pod) {
+        return Some(missing.detail(told));
+    }
     let finding = |cause: String| Finding::new(Reason::Volume, pod, cause).detail(told);
     let node = object::text(pod, "/spec/nodeName");
     for volume in object::items(pod, "/spec/volumes") {
@@ -65,6 +68,27 @@ pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
     Some(
         finding(format!("{which} cannot be mounted on node {node}"))
             .advise(format!("correct what the message names: {}", edit(world, pod))),
+    )
+}
+
+/// A token for a ServiceAccount that was deleted after the pod was made.
+fn missing_account(world: &World, pod: &Value) -> Option<Finding> {
+    let (name, namespace) = (object::text(pod, "/spec/serviceAccountName"), object::namespace(pod));
+    let of_token = |volume: &&Value| {
+        object::items(volume, "/projected/sources").iter().any(|one| one.get("serviceAccountToken").is_some())
+    };
+    let volume = object::items(pod, "/spec/volumes").iter().find(of_token)?;
+    let is_there = |account: &Value| object::name(account) == name;
+    if name.is_empty() || world.seen("serviceaccounts")?.iter().any(is_there) {
+        return None;
+    }
+    let cause = format!(
+        "its volume {:?} needs a token of the ServiceAccount {name:?}, which does not exist in namespace {namespace}",
+        object::text(volume, "/name")
+    );
+    Some(
+        Finding::new(Reason::ServiceAccountMissing, pod, cause)
+            .advise(format!("kubectl create serviceaccount -n {namespace} {name}")),
     )
 }
 

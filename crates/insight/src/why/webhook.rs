@@ -35,8 +35,35 @@ fn dead(world: &World, service: &Value) -> Option<String> {
         .then(|| format!("no pod is ready behind its Service {namespace}/{name}: ferry why -n {namespace} svc/{name}"))
 }
 
+/// Why a webhook could not be called, as the last link of the API server's message says it.
+#[derive(Debug, PartialEq, Eq)]
+enum CallFailure {
+    Timeout,
+    Certificate,
+    Refused,
+    Other,
+}
+
+impl CallFailure {
+    fn read(message: &str) -> Self {
+        // What stands in quotes is an address or a name.
+        let plain = message.split('"').step_by(2).collect::<Vec<_>>().join("");
+        let links: Vec<&str> = plain.split(": ").map(str::trim).collect();
+        let has = |text: &str| links.iter().any(|link| link.starts_with(text));
+        if has("context deadline exceeded") || has("i/o timeout") {
+            Self::Timeout
+        } else if has("x509") || has("tls") || has("invalid peer certificate") {
+            Self::Certificate
+        } else if has("connection refused") {
+            Self::Refused
+        } else {
+            Self::Other
+        }
+    }
+}
+
 /// Adds what is known of the webhook that could not be called.
-pub(super) fn explain(world: &World, hook: &str, finding: Finding) -> Finding {
+pub(super) fn explain(world: &World, hook: &str, message: &str, finding: Finding) -> Finding {
     for (list, kind) in [(VALIDATING, "validatingwebhookconfiguration"), (MUTATING, "mutatingwebhookconfiguration")] {
         for configuration in world.all(list) {
             let Some(found) =
@@ -46,6 +73,16 @@ pub(super) fn explain(world: &World, hook: &str, finding: Finding) -> Finding {
             };
             let name = object::name(configuration);
             let why = found.pointer("/clientConfig/service").and_then(|service| dead(world, service));
+            let finding = match (&why, CallFailure::read(message)) {
+                (Some(_), _) | (None, CallFailure::Other) => finding,
+                (None, CallFailure::Timeout) => {
+                    let seconds = found.get("timeoutSeconds").and_then(Value::as_i64).unwrap_or(10);
+                    finding.detail(format!("it did not answer within its timeoutSeconds of {seconds} s"))
+                }
+                (None, CallFailure::Certificate) => finding
+                    .detail("the API server does not trust its certificate: clientConfig.caBundle must be of the CA that signed it, and the certificate for its name"),
+                (None, CallFailure::Refused) => finding.detail("nothing listens there"),
+            };
             return finding
                 .detail(format!("it is in {kind}/{name}, with failurePolicy {}", object::text(found, "/failurePolicy")))
                 .detail(why.unwrap_or_default())
@@ -122,4 +159,23 @@ pub(super) fn api_service(world: &World, target: &Value) -> Option<Finding> {
         in_namespace(target),
         title(target)
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CallFailure::{self, *};
+
+    #[test]
+    fn failed_calls_are_told_apart() {
+        let call = "failed calling webhook \"a.b\": failed to call webhook: Post \"https://x.d.svc:443/?timeout=1s\": ";
+        for (end, want) in [
+            ("context deadline exceeded", Timeout),
+            ("dial tcp 10.0.0.1:443: connect: connection refused", Refused),
+            ("tls: failed to verify certificate: x509: certificate signed by unknown authority", Certificate),
+            ("service \"tls: x\" not found", Other),
+            ("no endpoints available for service \"x\"", Other),
+        ] {
+            assert_eq!(CallFailure::read(&format!("{call}{end}")), want, "{end}");
+        }
+    }
 }

@@ -170,7 +170,10 @@ fn containers() {
         ),
         (
             "no node any more",
-            world(pod(json!({})), &[("nodes", json!([]))]),
+            world(
+                pod(json!({ "status": { "conditions": conditions(&[("PodScheduled", "True")]) } })),
+                &[("nodes", json!([]))],
+            ),
             Reason::PodNodeMissing,
             &["its node n does not exist", "since it has no controller"],
         ),

@@ -12,6 +12,7 @@ mod images;
 mod intended;
 mod jobs;
 mod looked_up;
+mod met;
 mod network;
 mod others;
 mod pods;
