@@ -4,7 +4,7 @@
 //! cookie counts only beside the session's key, which the pages keep where their origin alone can read it and send in a
 //! header, or as a WebSocket protocol, and only in requests that the browser says come from the pages themselves.
 
-use http::header::{AUTHORIZATION, COOKIE as COOKIE_HEADER, HOST, ORIGIN, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{AUTHORIZATION, COOKIE as COOKIE_HEADER, HOST, ORIGIN, SEC_WEBSOCKET_PROTOCOL, UPGRADE, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -142,7 +142,8 @@ pub(crate) fn judge(request: &Parts, certificates: &Certificates, brought: Broug
     let acts = !matches!(request.method, Method::GET | Method::HEAD) || request.headers.contains_key(UPGRADE);
     let Some(id) = brought.cookie.filter(|id| !id.is_empty()) else {
         // A certificate that the browser shows by itself is no better than a cookie.
-        let foreign = acts && !certificates.is_empty() && !is_own(request, AnyScheme::Taken);
+        let foreign =
+            acts && !certificates.is_empty() && is_of_a_browser(request) && !is_own(request, AnyScheme::Taken);
         return if foreign { Err(Refusal::Foreign) } else { Ok(None) };
     };
     match brought.key {
@@ -159,6 +160,13 @@ pub(crate) fn judge(request: &Parts, certificates: &Certificates, brought: Broug
 enum AnyScheme {
     Taken,
     Refused,
+}
+
+/// Other clients name places they do not come from: Go's library for WebSockets cannot do without an `Origin`, and upstream's
+/// tests give it `http://localhost`. No page can take either header out of what its browser sends without being asked first.
+fn is_of_a_browser(request: &Parts) -> bool {
+    let agent = request.headers.get(USER_AGENT).map(HeaderValue::as_bytes);
+    request.headers.contains_key(FETCH_SITE) || agent.is_some_and(|agent| agent.starts_with(b"Mozilla/"))
 }
 
 /// As far as the browser tells: most clients that are no browsers tell nothing.

@@ -16,8 +16,8 @@ mod pages;
 mod refusals;
 mod resource_metrics;
 mod rights;
-mod written;
 mod versions;
+mod written;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

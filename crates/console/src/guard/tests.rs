@@ -90,7 +90,11 @@ fn a_certificate_that_the_browser_shows_by_itself_changes_nothing_for_other_site
         judge(&parts(method, "/api/v1/namespaces", headers), &certificates, Brought::default())
     };
     assert_eq!(judged("POST", &[("sec-fetch-site", "cross-site")]), Err(Refusal::Foreign));
-    assert_eq!(judged("GET", &[("upgrade", "websocket"), ("origin", "https://evil")]), Err(Refusal::Foreign));
+    let (upgrade, evil) = (("upgrade", "websocket"), ("origin", "https://evil"));
+    let old_browser = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64)");
+    assert_eq!(judged("GET", &[upgrade, evil, old_browser]), Err(Refusal::Foreign));
+    assert_eq!(judged("GET", &[upgrade, evil, ("sec-fetch-site", "cross-site")]), Err(Refusal::Foreign));
+    assert_eq!(judged("GET", &[upgrade, ("origin", "http://localhost")]), Ok(None), "Go's library for WebSockets");
     assert_eq!(judged("GET", &[("sec-fetch-site", "cross-site")]), Ok(None), "it cannot be read there");
     assert_eq!(judged("POST", &[]), Ok(None), "kubectl");
     assert_eq!(
