@@ -83,10 +83,9 @@ pub async fn run(
     let status = join(&mut attached, streams.stdin, tty, detach, redraw, status).await;
     drop(raw);
     flush();
-    match status? {
-        Some(status) => ended(Some(std::future::ready(Some(status)))).await?,
-        // Left by the keys: the process goes on.
-        None => {}
+    // None where it was left by the keys: the process goes on.
+    if let Some(status) = status? {
+        ended(Some(std::future::ready(Some(status)))).await?;
     }
     Ok(tty)
 }
