@@ -40,7 +40,8 @@ clean() {
   [ -n "${outer:-}" ] && kill -9 "$outer" 2>/dev/null
   wait 2>/dev/null
   ip netns del "$name" 2>/dev/null; ip link del "$name" 2>/dev/null; nft delete table ip "$name" 2>/dev/null
-  echo "$forwarding" >/proc/sys/net/ipv4/ip_forward
+  # A node that was started beside the room needs it from now on.
+  nft list tables 2>/dev/null | grep -q ferry || echo "$forwarding" >/proc/sys/net/ipv4/ip_forward
   # Control groups are the one thing that the room shares with this machine.
   for _ in 1 2 3; do find /sys/fs/cgroup -depth -type d \( -path '*/ferry' -o -path '*/ferry/*' -o -path '*/ferrytest*' \) -exec rmdir {} + 2>/dev/null; done
   if [ -n "${KEEP:-}" ]; then say "kept: $room"; else rm -rf --one-file-system "$room"; fi
