@@ -11,7 +11,8 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::command::{GOODBYE_PATIENCE, Io, Streams, status};
+use super::Words;
+use super::command::{GOODBYE_PATIENCE, Io, Streams, last_words};
 use super::input::ToShim;
 use crate::protocol::{Kind, Verdict, read_frame};
 
@@ -46,6 +47,7 @@ pub(super) async fn join<I: Io>(
     streams: Streams,
     command: &[String],
     base64: bool,
+    words: Words,
 ) -> std::io::Result<()> {
     let (sink, mut source) = WebSocketStream::from_raw_socket(io, Role::Server, None).await.split();
     let mut sink = Sink { inner: sink, base64 };
@@ -62,7 +64,10 @@ pub(super) async fn join<I: Io>(
         }
     };
     let Some(verdict) = verdict else { return Ok(()) };
-    sink.send(ERROR, &status(&verdict, command)).await?;
+    let last = last_words(&verdict, command, words);
+    if !last.is_empty() {
+        sink.send(ERROR, &last).await?;
+    }
     sink.inner.close().await.map_err(std::io::Error::other)?;
     // A connection that is closed with something unread takes the last words from the client.
     let closed = async { while let Some(Ok(_)) = source.next().await {} };
@@ -135,7 +140,7 @@ mod tests {
         let (near, mut shim) = UnixStream::pair().expect("a pair");
         let (server, client) = tokio::io::duplex(1 << 20);
         let streams = Streams { stdin: true, stdout: true, stderr: true, tty: false };
-        let served = async move { join(Ok(near), server, streams, &["true".to_owned()], false).await };
+        let served = async move { join(Ok(near), server, streams, &["true".to_owned()], false, Words::Status).await };
         let typing = async move {
             let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
             client.next().await.expect("a greeting").expect("a greeting");
@@ -154,5 +159,29 @@ mod tests {
         };
         let (served, ()) = tokio::join!(served, typing);
         served.expect("served");
+    }
+
+    /// Before the fourth version whatever comes on the error channel is an error.
+    #[tokio::test]
+    async fn old_clients_hear_of_errors_alone() {
+        for (code, heard) in [(0, None), (3, Some("exit code 3"))] {
+            let (near, mut shim) = UnixStream::pair().expect("a pair");
+            let (server, client) = tokio::io::duplex(1 << 16);
+            let streams = Streams { stdin: false, stdout: true, stderr: true, tty: false };
+            let served = async move { join(Ok(near), server, streams, &[], false, Words::Errors).await };
+            let asked = async move {
+                let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+                client.next().await.expect("a greeting").expect("a greeting");
+                write_frame(&mut shim, &Frame::end(&Verdict { code, error: None })).await.expect("a frame");
+                if let Some(heard) = heard {
+                    let error = client.next().await.expect("an error").expect("an error").into_data();
+                    let text = String::from_utf8_lossy(&error[1..]).into_owned();
+                    assert!(error[0] == ERROR && text.ends_with(heard) && !text.starts_with('{'), "{text}");
+                }
+                assert!(client.next().await.expect("the end").expect("the end").is_close());
+            };
+            let (served, ()) = tokio::join!(served, asked);
+            served.expect("served");
+        }
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::input::ToShim;
 use super::spdy::{Frame as Spdy, Reader, Writer};
-use super::{Protocol, channels};
+use super::{Protocol, Words, channels};
 use crate::engine::{Engine, exec_process};
 use crate::protocol::{Exec, Kind, Request, Verdict, read_frame};
 
@@ -74,13 +74,13 @@ async fn join(
     command: &[String],
 ) -> std::io::Result<()> {
     match protocol {
-        Protocol::Spdy => join_spdy(opened, io, streams, command).await,
-        Protocol::Channels { base64 } => channels::join(opened, io, streams, command, base64).await,
+        Protocol::Spdy { words } => join_spdy(opened, io, streams, command, words).await,
+        Protocol::Channels { base64, words } => channels::join(opened, io, streams, command, base64, words).await,
     }
 }
 
 /// The verdict as clients read it on the error stream.
-pub(super) fn status(verdict: &Verdict, command: &[String]) -> Vec<u8> {
+pub(super) fn last_words(verdict: &Verdict, command: &[String], words: Words) -> Vec<u8> {
     let status = match verdict {
         Verdict { error: Some(error), .. } => {
             let why = format!("error executing command in container: {error}");
@@ -93,7 +93,10 @@ pub(super) fn status(verdict: &Verdict, command: &[String]) -> Vec<u8> {
             "reason": "NonZeroExitCode",
             "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]}}),
     };
-    status.to_string().into_bytes()
+    match words {
+        Words::Status => status.to_string().into_bytes(),
+        Words::Errors => status["message"].as_str().unwrap_or_default().as_bytes().to_vec(),
+    }
 }
 
 type Shared<I> = Arc<Mutex<Writer<WriteHalf<I>>>>;
@@ -103,6 +106,7 @@ async fn join_spdy<I: Io>(
     io: I,
     streams: Streams,
     command: &[String],
+    words: Words,
 ) -> std::io::Result<()> {
     let (read, write) = tokio::io::split(io);
     let mut reader = Reader::new(read);
@@ -129,7 +133,7 @@ async fn join_spdy<I: Io>(
         }
     }
     if let Some(stream) = named.get("error") {
-        writer.data(*stream, &status(&verdict, command), true).await?;
+        writer.data(*stream, &last_words(&verdict, command, words), true).await?;
     }
     // The client reads what is on its way before it closes.
     let closed = async { while let Ok(Some(_)) = reader.next().await {} };

@@ -103,8 +103,8 @@ impl Streaming {
             let io = TokioIo::new(upgraded);
             let ended = match wanted {
                 Wanted::Forward(wanted) => match protocol {
-                    Protocol::Spdy => forward::run(&engine, &wanted, io).await,
-                    Protocol::Channels { base64 } => forward_channels::run(&engine, &wanted, io, base64).await,
+                    Protocol::Spdy { .. } => forward::run(&engine, &wanted, io).await,
+                    Protocol::Channels { base64, .. } => forward_channels::run(&engine, &wanted, io, base64).await,
                 },
                 Wanted::Exec(wanted) => command::exec(&engine, &wanted, io, protocol).await,
                 Wanted::Attach(wanted) => command::attach(&engine, &wanted, io, protocol).await,
@@ -120,11 +120,33 @@ impl Streaming {
 /// How a client wants to talk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Protocol {
-    Spdy,
+    Spdy {
+        words: Words,
+    },
     /// A WebSocket whose messages begin with the number of a channel; in text form they are base64.
     Channels {
         base64: bool,
+        words: Words,
     },
+}
+
+/// What is said on the error stream when a command has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Words {
+    /// A Status, whatever became of the command.
+    Status,
+    /// What went wrong, as plain text. Nothing where all went well: clients of before the fourth version take every word
+    /// for an error.
+    Errors,
+}
+
+impl Words {
+    fn of(protocol: Option<&&str>) -> Self {
+        match protocol {
+            Some(protocol) if protocol.starts_with("v4.") || protocol.starts_with("v5.") => Self::Status,
+            _ => Self::Errors,
+        }
+    }
 }
 
 fn text(status: StatusCode, why: &'static str) -> Response<Full<Bytes>> {
@@ -154,7 +176,7 @@ fn upgrade(headers: &HeaderMap, forward: bool) -> Option<(Response<Full<Bytes>>,
             None if offered.is_empty() => {}
             None => return None,
         }
-        Protocol::Spdy
+        Protocol::Spdy { words: Words::of(chosen) }
     } else if wanted == "websocket" {
         let known: &[&str] = if forward {
             &["v4.channel.k8s.io", "v4.base64.channel.k8s.io"]
@@ -180,7 +202,7 @@ fn upgrade(headers: &HeaderMap, forward: bool) -> Option<(Response<Full<Bytes>>,
         if let Some(chosen) = chosen {
             response = response.header("Sec-WebSocket-Protocol", *chosen);
         }
-        Protocol::Channels { base64: chosen.is_some_and(|c| c.contains("base64")) }
+        Protocol::Channels { base64: chosen.is_some_and(|c| c.contains("base64")), words: Words::of(chosen) }
     } else {
         return None;
     };
