@@ -4,7 +4,7 @@ pub(crate) use ferry_meta::field::quote;
 use serde_json::Value;
 
 /// The type that Go decodes a value to, as `%T` prints it.
-pub(crate) fn go_type(value: &Value) -> &'static str {
+pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",

@@ -174,7 +174,7 @@ fn evaluate<'a>(steps: &'a [Step], mut values: Vec<&'a Value>, root: &'a Value) 
                         if value.is_null() {
                             continue;
                         }
-                        return Err(format!("{} is not array or slice", super::go_value::type_name(value)));
+                        return Err(format!("{} is not array or slice", ferry_schema::go_type(value)));
                     };
                     slice(items, *from, *to, *step, *single, &mut found)?;
                 }
