@@ -42,7 +42,7 @@ impl Worker {
         }
         match self.context.runtime.pod(&self.uid).await {
             Ok(after) if after.running().next().is_none() && !after.sandboxes.iter().any(|s| s.ready) => {
-                self.report(&after, true);
+                self.report_end(&after).await;
                 self.ended = true;
                 Next::Look
             }
@@ -84,9 +84,15 @@ impl Worker {
         }
     }
 
+    /// Tells how the pod ended. Devices are free before that is known: the scheduler gives them to the next pod at once.
+    async fn report_end(&mut self, state: &PodState) {
+        self.context.hardware.devices.release(&self.uid).await;
+        self.report(state, true);
+    }
+
     /// Everything is stopped. A deleted pod is given up; one that merely ended stays for its logs.
     pub(super) async fn finish(&mut self, state: &PodState) -> Next {
-        self.report(state, true);
+        self.report_end(state).await;
         if let Err(why) = self.context.volumes.remove(&self.uid).await {
             tracing::warn!(pod = pod::name(&self.pod), "volumes not removed: {why}");
             return Next::Wait(self.later(RETRY));
