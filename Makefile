@@ -5,7 +5,7 @@ CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export FERRY_CACHE := $(CACHE)
 
-.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance gateway-conformance envtest upgrade-test vm-test
+.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance e2e gateway-conformance envtest upgrade-test vm-test
 
 up: ## install what is missing, build, start a cluster, deploy the example and show it
 	@hack/up.sh
@@ -28,6 +28,9 @@ clean-room: ## the README's commands in a bare Debian root with namespaces of it
 
 conformance: ## the official conformance suite: RUNG=1 FOCUS=regex RUNTIME=containerd NODES=3 RESUME=1
 	@hack/conformance.sh
+
+e2e: ## upstream's other end-to-end tests: SIG=network FEATURE=NetworkPolicy FOCUS=regex RUNTIME=containerd NODES=3 RESUME=1
+	@hack/conformance.sh e2e
 
 gateway-conformance: ## the Gateway API's own conformance suite: TEST=HTTPRouteWeight CRDS=own RUNTIME=containerd KEEP=1
 	@hack/gateway-conformance.sh

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# `make conformance`: the official conformance suite, built from the Go module proxy, against a fresh cluster of this clone's Ferry.
-#   RUNG=1        only this rung of testdata/conformance-ladder.tsv, or several: RUNG="4a 6"; 4 is 4a and 4b
+# Upstream's end-to-end tests, built from the Go module proxy, against a fresh cluster of this clone's Ferry.
+#   hack/conformance.sh       `make conformance`: the official conformance suite
+#   hack/conformance.sh e2e   `make e2e`: the tests beyond it that are neither slow, serial, disruptive, flaky nor of a feature
+#   RUNG=1        conformance: only this rung of testdata/conformance-ladder.tsv, or several: RUNG="4a 6"; 4 is 4a and 4b
+#   SIG=network   e2e: only the tests of this interest group, or of several: SIG="apps node"
+#   FEATURE=name  e2e: only the tests of this feature (NetworkPolicy, IPv6DualStack), which are left out otherwise
 #   FOCUS=regex   only tests whose name matches
 #   RUNTIME=…     embedded (default), containerd, or the socket of another runtime
 #   NODES=3       so many real nodes, made by `ferry cluster` with the embedded runtime; without it there is one, and the tests that
@@ -10,11 +14,12 @@
 #   KEEP=1        leaves the cluster for looking at; the next run removes it
 #   PROCS=4       tests at once      BUILD_JOBS=1  compilers at once
 #   FERRY=path    this program instead of a release build of the clone
-# Results are in $FERRY_CACHE/conformance/results/<commit>-<runtime>. See docs/conformance.md.
+# Results are in $FERRY_CACHE/conformance/results/<commit>-<runtime>, with `-e2e` behind it. See docs/conformance.md.
 . "$(dirname "$0")/common.sh"
 . "$top/hack/images.sh"
-for part in suite images cluster run table; do . "$top/hack/conformance/$part.sh"; done
+for part in suite ladder images cluster run table; do . "$top/hack/conformance/$part.sh"; done
 
+tests=${1:-conformance}
 nodes=${NODES:-1}
 servers=${SERVERS:-1}
 runtime=${RUNTIME:-embedded}
@@ -22,7 +27,12 @@ procs=${PROCS:-$(($(nproc) * 2))}
 port=${FERRY_CONFORMANCE_REGISTRY_PORT:-5059}
 url="http://127.0.0.1:$port"
 given=${FERRY:-}
-chosen="${RUNG:-}${FOCUS:-}"
+chosen="${RUNG:-}${SIG:-}${FEATURE:-}${FOCUS:-}"
+case $tests in
+  conformance) [ -z "${SIG:-}${FEATURE:-}" ] || fail "SIG and FEATURE choose among the tests of make e2e; here it is RUNG or FOCUS" ;;
+  e2e) [ -z "${RUNG:-}" ] || fail "RUNG chooses among the tests of make conformance; here it is SIG, FEATURE or FOCUS" ;;
+  *) fail "usage: hack/conformance.sh [e2e]" ;;
+esac
 case $runtime in containerd | embedded | unix://*) ;; *) fail "RUNTIME is containerd, embedded or a socket such as unix:///run/other.sock, not '$runtime'" ;; esac
 [[ $nodes =~ ^[1-9][0-9]*$ && $servers =~ ^[1-9][0-9]*$ && $procs =~ ^[1-9][0-9]*$ ]] || fail "NODES, SERVERS and PROCS are numbers from 1"
 [ "$servers" -le "$nodes" ] || fail "SERVERS=$servers are more than NODES=$nodes: servers are nodes, too"
@@ -35,15 +45,10 @@ mkdir -p "$cache/conformance"
 exec 9>"$cache/conformance/lock"
 flock -n 9 || fail "a conformance run is under way on this machine (it holds $cache/conformance/lock)"
 
-rungs=
-for rung in 1 2 3 4a 4b 5 6 7; do
-  for wanted in ${RUNG:-1 2 3 4 5 6 7}; do case $rung in "$wanted" | "$wanted"[ab]) rungs="$rungs $rung" ;; esac; done
-done
-[ -n "$rungs" ] || fail "there is no rung '$RUNG'; they are 1 2 3 4a 4b 5 6 7"
-
 "$top/hack/setup.sh" --test
 build_suite
-check_ladder
+list_tests
+choose_tests
 if [ -n "$given" ]; then
   ferry=$(realpath "$given"); [ -x "$ferry" ] || fail "FERRY=$given is no program"
   commit="program-$(sha256sum "$ferry" | cut -c1-12)"
@@ -61,10 +66,10 @@ if [ "$nodes" != 1 ]; then
   results="$results-$nodes-nodes"; kind=nodes
   [ "$servers" = 1 ] || { results="$results-$servers-servers"; kind=servers; }
 fi
+[ "$tests" = conformance ] || { results="$results-$tests"; kind=$tests; }
 if [ -z "${RESUME:-}" ] && [ -d "$results" ]; then mv "$results" "$results.$(date -r "$results" +%Y%m%d-%H%M%S)"; fi
 mkdir -p "$results"; touch "$results/outcomes.tsv" "$results/seconds.tsv"
-awk -F '\t' -v rungs=" $rungs " 'FNR == 1 || (index(rungs, " " $1 " ") && $3 ~ ENVIRON["FOCUS"])' testdata/conformance-ladder.tsv >"$results/ladder.tsv"
-[ "$(wc -l <"$results/ladder.tsv")" -gt 1 ] || fail "no test of rung$rungs matches '${FOCUS:-}'"
+cp "$suite/chosen.tsv" "$results/ladder.tsv"
 
 # Short: tests make sockets in it, and the path of one has at most 108 bytes.
 temporary=$(mktemp -d /tmp/ferryconf-XXXX)

@@ -80,12 +80,3 @@ build_suite() {
   tag=$(image_tag Etcd); elsewhere etcd go.etcd.io/etcd/server/v3 "v${tag%-*}"
   gcc -Os -static -o "$suite/bin/pause" "$suite/kubernetes/build/pause/linux/pause.c" >"$suite/pause.log" 2>&1 || fail "could not build pause; see $suite/pause.log"
 }
-
-# check_ladder : every conformance test of this version is in the ladder, and everything in the ladder is in the suite.
-check_ladder() {
-  local wrong
-  "$suite/bin/e2e.test" -list-tests | sed -n 's/^ *[^ ]*\.go:[0-9]*: //p' >"$suite/tests"
-  wrong=$(awk -F '\t' 'FNR == NR {suite[$0]; next} FNR > 1 {ladder[$3]; if (!($3 in suite)) print "not in the suite: " $3}
-    END {for (name in suite) if (name ~ /\[Conformance\]/ && !(name in ladder)) print "not in the ladder: " name}' "$suite/tests" "$top/testdata/conformance-ladder.tsv")
-  [ -z "$wrong" ] || fail "testdata/conformance-ladder.tsv is not of $suite_version: $wrong"
-}

@@ -10,6 +10,7 @@ describe_rung() {
     5) echo '+ pod network: probes, hooks, host ports, proxy through the API server, StatefulSets' ;;
     6) echo '+ Services and DNS' ;;
     7) echo '+ from the API server to pods: webhooks, conversion, aggregation' ;;
+    *) echo "interest group $1" ;;
   esac
 }
 
