@@ -17,6 +17,7 @@ rm -rf "$dist"; mkdir -p "$dist/completions"
 
 say "building ferry $version (profile dist: about fifteen minutes on two cores the first time)"
 cargo build --profile dist -p ferry
+! readelf -SW "$CARGO_TARGET_DIR/dist/ferry" | grep -q '\.symtab' || fail "the binary has its symbols still: see strip in Cargo.toml"
 install -m 755 "$CARGO_TARGET_DIR/dist/ferry" "$dist/ferry"
 "$dist/ferry" completion bash >"$dist/completions/ferry.bash"
 "$dist/ferry" completion zsh >"$dist/completions/_ferry"
