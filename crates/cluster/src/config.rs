@@ -121,7 +121,7 @@ impl ProxyConfig {
         let address = |(flag, text): (&str, &str)| match text {
             "" => Ok(None),
             text => text.parse().map(Some).with_context(|| {
-                format!("--{flag} {text:?} is no address with a port, such as 127.0.0.1:10256; empty switches it off")
+                format!("--{flag} {text:?} is not an address with a port, such as 127.0.0.1:10256; empty disables it")
             }),
         };
         let mut ranges = Vec::new();
@@ -225,7 +225,7 @@ impl NodeConfig {
 
 fn check_port(address: IpAddr, port: u16, flag: &str) -> Result<()> {
     TcpListener::bind((address, port)).map(drop).with_context(|| {
-        format!("port {port} is in use or not allowed; stop what listens there, or choose another with --{flag}")
+        format!("port {port} is in use or not allowed; stop what uses it, or choose another with --{flag}")
     })
 }
 
@@ -341,7 +341,7 @@ impl ClusterConfig {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).with_context(|| format!("{} is no usable path", path.display()))
+    std::path::absolute(path).with_context(|| format!("{} is not a usable path", path.display()))
 }
 
 pub fn parse_mirror(text: &str) -> Result<Mirror> {
@@ -351,7 +351,7 @@ pub fn parse_mirror(text: &str) -> Result<Mirror> {
         {
             Ok(Mirror { registry: registry.to_owned(), url: url.trim_end_matches('/').to_owned() })
         }
-        _ => bail!("--registry-mirror {text:?} is not understood; write it like docker.io=http://127.0.0.1:5000"),
+        _ => bail!("--registry-mirror {text:?} is not valid; use the form docker.io=http://127.0.0.1:5000"),
     }
 }
 

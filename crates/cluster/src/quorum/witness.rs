@@ -101,10 +101,10 @@ pub async fn leave(data_dir: &Path, run_dir: &Path) -> Result<()> {
     process::end_left(data_dir, run_dir)?;
     let others = record.others(data_dir)?;
     let members = others.list().await.context(
-        "the cluster's etcd does not answer; where the cluster is gone for good, remove what the witness has with `ferry down --purge`",
+        "the cluster's etcd does not answer; if the cluster is gone for good, delete the witness's data with `ferry down --purge`",
     )?;
     if let Some(own) = members.iter().find(|member| member.peer_urls.contains(&record.peer_url())) {
-        others.remove(own.id).await.context("the witness cannot be taken out now")?;
+        others.remove(own.id).await.context("cannot remove the witness now")?;
     }
     for folder in [record::data(data_dir), data_dir.join("pki")] {
         if folder.exists() {

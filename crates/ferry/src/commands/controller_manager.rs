@@ -97,7 +97,10 @@ async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Resul
         let clients = move |name: &str| match accounts.as_ref().map(|accounts| accounts.client(name)) {
             Some(Ok(client)) => fenced(client),
             Some(Err(error)) => {
-                tracing::error!(controller = name, "acts as the process itself: {error:#}");
+                tracing::error!(
+                    controller = name,
+                    "has no service account of its own and uses the identity of the process: {error:#}"
+                );
                 own.clone()
             }
             None => own.clone(),

@@ -65,7 +65,7 @@ impl ServerOptions {
     pub fn authentication_of_callers(&self) -> AuthenticationOptions {
         let mut flags = self.authentication.clone();
         if flags.anonymous_auth && self.authorization.allows_everything() {
-            tracing::warn!("--anonymous-auth is switched off: --authorization-mode has AlwaysAllow");
+            tracing::warn!("--anonymous-auth is disabled because --authorization-mode has AlwaysAllow");
             flags.anonymous_auth = false;
         }
         flags
