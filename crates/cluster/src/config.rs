@@ -150,14 +150,14 @@ impl NodeConfig {
         );
         ensure!(
             !options.bridge.is_empty() && options.bridge.len() <= 15,
-            "--bridge {:?} is no interface name: 1 to 15 characters",
+            "--bridge {:?} is not an interface name: 1 to 15 characters",
             options.bridge
         );
         let plain =
             options.cgroup_root.components().skip(1).all(|part| matches!(part, std::path::Component::Normal(_)));
         ensure!(
             options.cgroup_root.has_root() && plain,
-            "--cgroup-root {:?} is no control group: give it as an absolute path, such as /machines",
+            "--cgroup-root {:?} is not a control group: use an absolute path, such as /machines",
             options.cgroup_root
         );
         let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
@@ -172,7 +172,11 @@ impl NodeConfig {
             node_name: match &options.node_name {
                 Some(name) => {
                     let reasons = ferry_meta::names::dns1123_subdomain(name);
-                    ensure!(reasons.is_empty(), "--node-name {name:?} is no name of a node: {}", reasons.join("; "));
+                    ensure!(
+                        reasons.is_empty(),
+                        "--node-name {name:?} is not a valid node name: {}",
+                        reasons.join("; ")
+                    );
                     name.clone()
                 }
                 None => host_name(),
@@ -382,7 +386,7 @@ fn node_addresses(given: &[IpAddr], cluster: &ClusterSettings) -> Result<Vec<IpA
     for address in given {
         ensure!(
             ferry_apiserver::is_global_unicast(*address),
-            "--node-ip {address} is no address that others reach this node by; give one of a network interface"
+            "--node-ip {address} is not an address at which others reach this node; use one of a network interface"
         );
         ensure!(
             given.iter().filter(|other| other.is_ipv4() == address.is_ipv4()).count() == 1,

@@ -109,7 +109,7 @@ impl Keys {
     pub fn unpack(&self, data_dir: &Path) -> Result<Flags> {
         let folder = data_dir.join("pki");
         if folder.join("ca.key").exists() {
-            bail!("{} already has the keys of a cluster; give a new folder with --data-dir", data_dir.display());
+            bail!("{} holds the keys of a cluster already; give a new folder with --data-dir", data_dir.display());
         }
         for (file, text) in &self.files {
             ensure!(handover::FILES.contains(&file.as_str()), "the backup holds {file:?}, which is not known here");

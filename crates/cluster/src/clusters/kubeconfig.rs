@@ -107,11 +107,11 @@ fn read(path: &Path) -> Result<Option<Value>> {
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     let (document, _) = ferry_schema::yaml::parse_value(&text)
-        .map_err(|error| anyhow!("{} is no kubeconfig, and stays as it is: {error}", path.display()))?;
+        .map_err(|error| anyhow!("{} is not a kubeconfig, and stays as it is: {error}", path.display()))?;
     match document {
         Value::Null => Ok(None),
         Value::Object(_) => Ok(Some(document)),
-        _ => bail!("{} is no kubeconfig, and stays as it is", path.display()),
+        _ => bail!("{} is not a kubeconfig, and stays as it is", path.display()),
     }
 }
 

@@ -191,7 +191,7 @@ async fn refuse_taken_name(client: &kube::Client, name: &str) -> Result<()> {
 
 fn authority(server: &str) -> Result<String> {
     let uri = discover::server_url(server)?;
-    uri.authority().map(|authority| authority.to_string()).with_context(|| format!("{server:?} is no address"))
+    uri.authority().map(|authority| authority.to_string()).with_context(|| format!("{server:?} is not a valid address"))
 }
 
 /// How the cluster is asked with a token alone. The server has to be one by its certificate: nodes have certificates of the same

@@ -52,8 +52,7 @@ pub fn program(given: Option<&Path>) -> Result<PathBuf> {
          program with --etcd-binary",
         program.display()
     );
-    let version =
-        version(&text).with_context(|| format!("{} is not etcd: it reports no version", program.display()))?;
+    let version = version(&text).with_context(|| format!("{} is no etcd: it reports no version", program.display()))?;
     ensure!(
         version >= (3, 4),
         "{} is etcd {}.{}; servers need 3.4 or newer, which knows learners",

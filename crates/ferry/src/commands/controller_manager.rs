@@ -71,7 +71,7 @@ fn autoscaling(options: &ControllerManagerOptions) -> Result<Autoscaling> {
 async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Result<()> {
     let mut config = kubeconfig::config(options.access.kubeconfig.as_deref()).await?;
     if let Some(server) = &options.access.master {
-        config.cluster_url = server.parse().context("--master is no address of a server")?;
+        config.cluster_url = server.parse().context("--master is not a valid server address")?;
     }
     let client = kubeconfig::connect(config.clone())?;
     let tasks = Tasks::new("controller-manager");

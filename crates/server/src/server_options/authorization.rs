@@ -161,7 +161,7 @@ fn built_in(chain: AuthorizerChain, mode: &str, parts: &Parts) -> Result<Authori
         "RBAC" => chain.with("rbac", parts.rbac.clone()),
         "AlwaysAllow" => chain.with("always-allow", Arc::new(AlwaysAllow)),
         "AlwaysDeny" => chain.with("always-deny", Arc::new(AlwaysDeny)),
-        other => bail!("{other:?} is no authorizer; there are Node, RBAC, Webhook, AlwaysAllow and AlwaysDeny"),
+        other => bail!("{other:?} is not an authorizer; use Node, RBAC, Webhook, AlwaysAllow or AlwaysDeny"),
     })
 }
 
