@@ -64,7 +64,7 @@ pub(crate) async fn handle(core: &Arc<Core>, request: Request<Body>, peer: Peer)
     audit::finish(&context, status, response).await
 }
 
-/// A time limit that cannot be read is refused before anything else is looked at; requests that last have none.
+/// An invalid timeout is refused before any other check. Long-running requests have no timeout.
 fn check_timeout(context: &RequestContext) -> Result<(), ApiError> {
     let text = context.query.text("timeout");
     let lasts =
@@ -84,7 +84,7 @@ async fn run(
     body: Body,
 ) -> Result<Answer, ApiError> {
     check_timeout(context)?;
-    // A browser whose sign-in does not count for this.
+    // Console session: a browser's cookie is refused here if it is not valid for this request.
     context.admitted = match admitted {
         Ok(admitted) => admitted,
         Err(refusal) => {
@@ -92,7 +92,7 @@ async fn run(
             return Err(refusal.error());
         }
     };
-    // Who is asking.
+    // Authentication.
     let credentials =
         Credentials { headers: &context.headers, certificates: &context.peer.certificates, path: &context.info.path };
     let notes = Notes::default();
@@ -111,7 +111,7 @@ async fn run(
         context.peer.authenticated(&context.user.name);
     }
     context.stages.done(Stage::Authentication);
-    // The old way to watch needs something to watch.
+    // The deprecated path /watch/… needs a resource.
     if context.info.watch_prefix && context.info.resource.is_empty() {
         let path = &context.info.path;
         let why = format!("failed to create RequestInfo: unable to determine kind and namespace from url, {path}");
@@ -119,7 +119,7 @@ async fn run(
     }
     audit::begin(core, context, &notes).await?;
 
-    // As whom, and whether they may.
+    // Impersonation.
     let fields = selector_fields(context);
     if let Some(user) = core.impersonation.resolve(&context.headers, &attributes(context, &fields)).await? {
         if let Some(record) = &context.audit {
@@ -127,20 +127,21 @@ async fn run(
         }
         context.user = user;
     }
-    // What is answered with the caller's rights, request by request, and needs none of its own.
+    // The console's own paths: they read with the caller's rights, request by request, and need no right of their own.
     if let Some(answer) = console::handle(core, context).await {
         return answer;
     }
-    // Whether there is room for it now. Its seats are free again when this function ends.
+    // Priority and fairness. The seats are released when this function returns.
     let _seats = match fairness::enter(core, context).await {
         Ok(permit) => permit,
         Err(busy) => return Ok(fairness::too_busy(&busy)),
     };
+    // Authorization.
     let wanted = attributes(context, &fields);
     let decision = core.authorization.authorize(&wanted).await;
     audit::decided(context, &decision);
     if let Some(error) = decision.error() {
-        tracing::error!("who may do what could not be found out: {error}");
+        tracing::error!("authorization failed with an error: {error}");
         return Ok(Answer::internal_error(context, error));
     }
     if !decision.is_allowed() {
@@ -151,12 +152,12 @@ async fn run(
     }
     context.stages.done(Stage::Authorization);
 
-    // Another server may be meant.
+    // Aggregation: requests for the API of another server.
     if let Some(remote) = core.aggregation.find(&context.info) {
         return Ok(aggregation::forward(core, context, &remote, context.restore(parts, body)).await);
     }
 
-    // What for.
+    // Routing.
     let table = core.table();
     let found = match route::find(&table, context)? {
         Route::Path => return nonresource::handle(core, context).await,
@@ -202,7 +203,7 @@ async fn run(
         };
     }
 
-    // With what.
+    // The body.
     let _body_room;
     let body = if matches!(context.method, Method::GET | Method::HEAD) {
         Bytes::new()

@@ -121,7 +121,7 @@ impl ProxyConfig {
         let address = |(flag, text): (&str, &str)| match text {
             "" => Ok(None),
             text => text.parse().map(Some).with_context(|| {
-                format!("--{flag} {text:?} is no address with a port, such as 127.0.0.1:10256; empty switches it off")
+                format!("--{flag} {text:?} is not an address with a port, such as 127.0.0.1:10256; empty disables it")
             }),
         };
         let mut ranges = Vec::new();
@@ -150,14 +150,14 @@ impl NodeConfig {
         );
         ensure!(
             !options.bridge.is_empty() && options.bridge.len() <= 15,
-            "--bridge {:?} is no interface name: 1 to 15 characters",
+            "--bridge {:?} is not an interface name: 1 to 15 characters",
             options.bridge
         );
         let plain =
             options.cgroup_root.components().skip(1).all(|part| matches!(part, std::path::Component::Normal(_)));
         ensure!(
             options.cgroup_root.has_root() && plain,
-            "--cgroup-root {:?} is no control group: give it as an absolute path, such as /machines",
+            "--cgroup-root {:?} is not a control group: use an absolute path, such as /machines",
             options.cgroup_root
         );
         let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
@@ -172,7 +172,11 @@ impl NodeConfig {
             node_name: match &options.node_name {
                 Some(name) => {
                     let reasons = ferry_meta::names::dns1123_subdomain(name);
-                    ensure!(reasons.is_empty(), "--node-name {name:?} is no name of a node: {}", reasons.join("; "));
+                    ensure!(
+                        reasons.is_empty(),
+                        "--node-name {name:?} is not a valid node name: {}",
+                        reasons.join("; ")
+                    );
                     name.clone()
                 }
                 None => host_name(),
@@ -225,7 +229,7 @@ impl NodeConfig {
 
 fn check_port(address: IpAddr, port: u16, flag: &str) -> Result<()> {
     TcpListener::bind((address, port)).map(drop).with_context(|| {
-        format!("port {port} is in use or not allowed; stop what listens there, or choose another with --{flag}")
+        format!("port {port} is in use or not allowed; stop what uses it, or choose another with --{flag}")
     })
 }
 
@@ -341,7 +345,7 @@ impl ClusterConfig {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).with_context(|| format!("{} is no usable path", path.display()))
+    std::path::absolute(path).with_context(|| format!("{} is not a usable path", path.display()))
 }
 
 pub fn parse_mirror(text: &str) -> Result<Mirror> {
@@ -351,7 +355,7 @@ pub fn parse_mirror(text: &str) -> Result<Mirror> {
         {
             Ok(Mirror { registry: registry.to_owned(), url: url.trim_end_matches('/').to_owned() })
         }
-        _ => bail!("--registry-mirror {text:?} is not understood; write it like docker.io=http://127.0.0.1:5000"),
+        _ => bail!("--registry-mirror {text:?} is not valid; use the form docker.io=http://127.0.0.1:5000"),
     }
 }
 
@@ -382,7 +386,7 @@ fn node_addresses(given: &[IpAddr], cluster: &ClusterSettings) -> Result<Vec<IpA
     for address in given {
         ensure!(
             ferry_apiserver::is_global_unicast(*address),
-            "--node-ip {address} is no address that others reach this node by; give one of a network interface"
+            "--node-ip {address} is not an address at which others reach this node; use one of a network interface"
         );
         ensure!(
             given.iter().filter(|other| other.is_ipv4() == address.is_ipv4()).count() == 1,

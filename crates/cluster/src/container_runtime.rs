@@ -27,7 +27,7 @@ impl ContainerRuntime {
             "embedded" => Ok(Self::Embedded),
             path if path.starts_with('/') => Ok(Self::Other(path.into())),
             _ => bail!(
-                "--container-runtime-endpoint {text:?} is not understood; give containerd, embedded, or a socket like unix:///run/other.sock"
+                "--container-runtime-endpoint {text:?} is not valid; use containerd, embedded, or a socket such as unix:///run/other.sock"
             ),
         }
     }

@@ -159,7 +159,7 @@ where
     if let Ok(stopped) = AssertUnwindSafe(running).catch_unwind().await {
         return stopped;
     }
-    tracing::error!(lease, "the election panicked, and begins anew");
+    tracing::error!(lease, "leader election panicked; restarting it");
     let led = group.lock().take();
     if let Some(led) = led {
         led.stop(RENEW_DEADLINE).await;

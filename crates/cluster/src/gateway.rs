@@ -26,13 +26,13 @@ pub struct GatewayFlags {
 
 #[derive(Args, Clone, Debug)]
 pub struct ServingFlags {
-    /// Addresses of this machine that Gateways get, the first one Ingresses too; the node's when not given.
+    /// The addresses of this machine for Gateways. Ingresses use the first one. Default: the node's address.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub gateway_address: Vec<IpAddr>,
-    /// A file that gets a line of JSON for each request to a Gateway.
+    /// A file for the access log, with a JSON line for each request.
     #[arg(long, value_name = "FILE")]
     pub gateway_access_log: Option<PathBuf>,
-    /// Where the gateway serves `/metrics`; nowhere when not given.
+    /// Where the gateway serves `/metrics`. Default: nowhere.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub gateway_metrics_bind_address: Option<SocketAddr>,
 }

@@ -49,7 +49,7 @@ pub async fn client(path: Option<&Path>) -> Result<Client> {
 pub async fn client_of(path: Option<&Path>, master: Option<&str>) -> Result<Client> {
     let mut access = config(path).await?;
     if let Some(server) = master {
-        access.cluster_url = server.parse().context("--master is no address of a server")?;
+        access.cluster_url = server.parse().context("--master is not a valid server address")?;
     }
     connect(access)
 }

@@ -16,7 +16,7 @@ pub struct Folders {
     /// Cluster state, certificates, images and the kubeconfig.
     #[arg(long, default_value = "/var/lib/ferry")]
     pub data_dir: PathBuf,
-    /// Sockets, locks and what need not outlive a reboot.
+    /// Sockets, locks and other files that need not survive a reboot.
     #[arg(long, default_value = "/run/ferry")]
     pub run_dir: PathBuf,
 }
@@ -29,45 +29,45 @@ pub struct NodeOptions {
     /// The port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,
-    /// The node's name; the host's name when not given.
+    /// The node's name. Default: the host name.
     #[arg(long)]
     pub node_name: Option<String>,
-    /// The node's address, or one of each family; those that reach the default gateway when not given.
+    /// The node's address, or one of each family. Default: the addresses of the default routes.
     #[arg(long, value_delimiter = ',', value_name = "ADDRESS[,ADDRESS]")]
     pub node_ip: Vec<IpAddr>,
-    /// A label that the node registers with. May be given several times.
+    /// A label to register the node with. May be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub node_label: Vec<String>,
-    /// A taint that the node registers with: `key=value:NoSchedule`. May be given several times.
+    /// A taint to register the node with: `key=value:NoSchedule`. May be given several times.
     #[arg(long, value_name = "KEY[=VALUE]:EFFECT")]
     pub node_taint: Vec<String>,
-    /// With `--pod-network cni`: the folder whose first file configures the pod network.
+    /// With `--pod-network cni`: the folder of CNI configurations; the first file is used.
     #[arg(long, default_value = "/etc/cni/net.d", value_name = "FOLDER")]
     pub cni_conf_dir: PathBuf,
-    /// With `--pod-network cni`: the folder with the programs that the configuration names.
+    /// With `--pod-network cni`: the folder of CNI plug-ins.
     #[arg(long, default_value = "/opt/cni/bin", value_name = "FOLDER")]
     pub cni_bin_dir: PathBuf,
     /// The bridge that pods are attached to.
     #[arg(long, default_value = "ferry0")]
     pub bridge: String,
-    /// The control group that holds those of the pods, in `kubepods`.
+    /// The control group in which `kubepods`, the group of all pods, is created.
     #[arg(long, default_value = "/")]
     pub cgroup_root: PathBuf,
-    /// Pull images of a registry from elsewhere first: `docker.io=http://127.0.0.1:5000`. May be given several times.
+    /// A mirror to try first for images of a registry: `docker.io=http://127.0.0.1:5000`. May be given several times.
     #[arg(long, value_name = "REGISTRY=URL")]
     pub registry_mirror: Vec<String>,
-    /// What runs containers: `embedded`, Ferry's own runtime, which needs no other program; `containerd`, one that Ferry starts
-    /// for itself; or the socket of another, as `unix:///run/other.sock`. When not given: `embedded`, and `containerd` on a node
-    /// that has it already.
+    /// The container runtime: `embedded` (Ferry's own, which needs no other program), `containerd` (a separate one that Ferry starts),
+    /// or the socket of another one, for example `unix:///run/other.sock`. Default: `embedded`, or `containerd` on a node that
+    /// already uses it.
     #[arg(long, value_name = "RUNTIME")]
     pub container_runtime_endpoint: Option<String>,
-    /// Where the proxy serves `/healthz` for load balancers in front of the node; empty for nowhere.
+    /// Where the proxy serves `/healthz` for external load balancers. Empty to disable.
     #[arg(long, default_value = "0.0.0.0:10256", value_name = "ADDRESS:PORT")]
     pub proxy_healthz_bind_address: String,
-    /// Where the proxy serves `/metrics`; empty for nowhere.
+    /// Where the proxy serves `/metrics`. Empty to disable.
     #[arg(long, default_value = "127.0.0.1:10249", value_name = "ADDRESS:PORT")]
     pub proxy_metrics_bind_address: String,
-    /// Node ports are served at addresses in these ranges alone, or at the node's own (`primary`); at all when not given.
+    /// Serve node ports only at addresses in these ranges, or at the node's primary addresses (`primary`). Default: all addresses.
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub struct ClusterOptions {
     pub node: NodeOptions,
     #[command(flatten)]
     pub etcd: EtcdFlags,
-    /// Keep the state of a new cluster in an etcd that Ferry runs on this machine, so that other servers can join.
+    /// Keep the state of a new cluster in an etcd that Ferry runs on this machine, so that more servers can join.
     #[arg(long, conflicts_with = "etcd_servers")]
     pub cluster_init: bool,
     #[command(flatten)]
@@ -88,26 +88,26 @@ pub struct ClusterOptions {
     /// The port of the API server.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// The address the API server listens on.
+    /// The address on which the API server listens.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
     /// The port of the cluster DNS on the pod network's gateway.
     #[arg(long, default_value_t = 10053)]
     pub dns_port: u16,
-    /// Pods get their addresses from here: a range, or one of each family such as `10.244.0.0/16,fd00:10:244::/56`.
+    /// The address range of pods, or one of each family: `10.244.0.0/16,fd00:10:244::/56`.
     #[arg(long, default_value = "10.244.0.0/16")]
     pub cluster_cidr: String,
-    /// Services get their addresses from here: a range, or one of each family in the same order.
+    /// The address range of Services, or one of each family in the same order.
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cluster_ip_range: String,
     #[arg(long, default_value = "cluster.local")]
     pub cluster_domain: String,
-    /// How packets travel between nodes: `routes` where all are on one segment, `vxlan` anywhere, `auto` chooses for each node,
-    /// `wireguard` encrypts what they send each other, `cni` leaves it to a plug-in that you install.
+    /// How pod traffic travels between nodes: `routes` (all nodes in one network segment), `vxlan`, `auto` (routes or VXLAN, for
+    /// each node), `wireguard` (encrypted), or `cni` (a plug-in that you install).
     #[arg(long, default_value = "auto", value_name = "MODE")]
     pub pod_network: ferry_network::Mode,
-    /// LoadBalancer Services get addresses of their own from here, which one node announces by ARP and neighbour discovery:
-    /// `192.0.2.32/28`, `192.0.2.40-192.0.2.50`, several with commas. Those of the nodes when not given.
+    /// Addresses for LoadBalancer Services, announced by one node with ARP and neighbour discovery: `192.0.2.32/28`,
+    /// `192.0.2.40-192.0.2.50`, several with commas. Default: the addresses of the nodes.
     #[arg(long, value_name = "RANGE")]
     pub load_balancer_range: Option<ferry_controllers::AddressPool>,
     /// The image that holds a pod's namespaces.
@@ -122,16 +122,16 @@ pub struct ClusterOptions {
 /// The etcd member of a server that others can join.
 #[derive(Args, Clone, Debug)]
 pub struct MemberFlags {
-    /// The etcd that Ferry runs, 3.4 or newer; `etcd` on the path when not given.
+    /// The etcd program, 3.4 or newer. Default: `etcd` on the path.
     #[arg(long, value_name = "FILE")]
     pub etcd_binary: Option<PathBuf>,
-    /// Where this server's etcd serves API servers.
+    /// The client port of this server's etcd, for API servers.
     #[arg(long, default_value_t = 2379)]
     pub etcd_client_port: u16,
-    /// Where this server's etcd meets those of the other servers.
+    /// The peer port of this server's etcd, for the other members.
     #[arg(long, default_value_t = 2380)]
     pub etcd_peer_port: u16,
-    /// How large etcd's data may become before it takes no more; etcd's own default when not given.
+    /// The size limit of etcd's data. Default: etcd's own.
     #[arg(long, value_name = "BYTES")]
     pub etcd_quota_backend_bytes: Option<u64>,
 }
@@ -148,10 +148,10 @@ pub struct JoinOptions {
     pub server: bool,
     #[command(flatten)]
     pub member: MemberFlags,
-    /// The port of the API server of a server.
+    /// With --server: the port of the API server.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// The address the API server of a server listens on.
+    /// With --server: the address on which the API server listens.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
     #[command(flatten)]
@@ -161,18 +161,18 @@ pub struct JoinOptions {
 /// `ferry store migrate`: where to, and the etcd that it is.
 #[derive(Args, Clone, Debug)]
 pub struct MigrateOptions {
-    /// Where the state goes: to an etcd (one that Ferry runs unless --etcd-servers is given), or back to the embedded store.
+    /// The target: an etcd (one that Ferry runs, unless --etcd-servers is given), or the embedded store.
     #[arg(long, value_enum, value_name = "ENGINE")]
     pub to: MigrateTo,
     #[command(flatten)]
     pub etcd: EtcdAddressFlags,
-    /// The folder for sockets of the cluster, which is in use while its server runs.
+    /// The cluster's folder for sockets and locks. It is in use while the server runs.
     #[arg(long, default_value = "/run/ferry")]
     pub run_dir: PathBuf,
-    /// For an etcd that Ferry runs: the name of the server; the host's name when not given.
+    /// For an etcd that Ferry runs: the server's name. Default: the host name.
     #[arg(long)]
     pub node_name: Option<String>,
-    /// For an etcd that Ferry runs: the address of the server; the one that reaches the default gateway when not given.
+    /// For an etcd that Ferry runs: the server's address. Default: the address of the default route.
     #[arg(long)]
     pub node_ip: Option<IpAddr>,
     #[command(flatten)]

@@ -27,7 +27,7 @@ impl Lock {
             let holder =
                 read_pid(&mut file).map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
             bail!(
-                "a cluster with this folder runs already ({holder} holds {}); stop it with `ferry down`",
+                "a cluster with this folder is already running ({holder} holds {}); stop it with `ferry down`",
                 path.display()
             );
         }
@@ -88,7 +88,7 @@ pub fn end(pid: i32, patience: Duration) -> Result<()> {
             return Ok(());
         }
     }
-    bail!("process {pid:?} does not end, not even by force")
+    bail!("process {pid:?} does not exit, even after SIGKILL")
 }
 
 /// Every watch and every pod costs file descriptors, and a shell gives 1,024 by default. As many as are allowed are taken.

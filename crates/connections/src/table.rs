@@ -211,7 +211,11 @@ impl Connections {
         let victim = is_too_much().then(|| pools.iter().max_by_key(|connection| connection.held()).cloned()).flatten();
         if let Some(victim) = &victim {
             let bytes = victim.held();
-            tracing::warn!(?victim, bytes, "too much is held for clients; the one with most is cut off");
+            tracing::warn!(
+                ?victim,
+                bytes,
+                "too much memory is held for clients; closing the connection that holds the most"
+            );
         }
         self.cut(pools, victim.map(|victim| (victim, Reason::Memory)));
     }

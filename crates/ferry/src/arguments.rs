@@ -32,7 +32,7 @@ pub fn command_line() -> CommandLine {
 pub enum Command {
     /// Start a cluster on this machine in the background and wait until its node is Ready.
     Up(ClusterOptions),
-    /// Stop the cluster and everything it started on this machine; the data folder stays.
+    /// Stop the cluster and everything it started on this machine. The data folder stays.
     Down(DownOptions),
     /// Run the cluster in the foreground.
     Run(ClusterOptions),
@@ -50,56 +50,56 @@ pub enum Command {
     Dns(DnsOptions),
     /// Run the gateway alone, against any API server.
     Gateway(GatewayOptions),
-    /// The images of this node.
+    /// List, pull, import and remove images on this node.
     Image(ImageOptions),
-    /// Make this machine a node of a cluster that runs elsewhere.
+    /// Make this machine a node, or a server, of an existing cluster.
     Join(JoinOptions),
-    /// Drain this node, remove it from its cluster and take away everything it made on this machine.
+    /// Drain this node, remove it from its cluster, and delete everything it created on this machine.
     Leave(LeaveOptions),
-    /// Tokens with which machines join.
+    /// Manage tokens for joining machines.
     Token(TokenOptions),
-    /// The servers of a cluster that was made with --cluster-init.
+    /// Manage the servers of a cluster that was created with --cluster-init.
     Server(ServerCommandOptions),
-    /// A member of the cluster's etcd without a server, for sites with two servers.
+    /// Run an etcd member without a server, for clusters of two servers.
     Witness(WitnessOptions),
-    /// A folder for tests that start their own API server (controller-runtime's envtest): print its path.
+    /// Create a folder for KUBEBUILDER_ASSETS (controller-runtime's envtest) and print its path.
     Envtest {
-        /// The folder; one below the user's data folder when not given.
+        /// The folder. Default: one below the user's data folder.
         folder: Option<PathBuf>,
     },
-    /// Clusters of several nodes on this machine, each node in namespaces of its own.
+    /// Manage clusters of several nodes on this machine. Each node has its own namespaces.
     Cluster(ClustersOptions),
-    /// Nodes: those of the cluster, this machine's own, and simulated ones for tests and measurements.
+    /// Manage the cluster's nodes, run this machine's node, or simulate nodes for tests and measurements.
     Node {
         #[command(subcommand)]
         command: NodeCommand,
     },
-    /// Back up, restore and examine the state of a cluster.
+    /// Back up, restore, check and migrate the state of a cluster.
     Store(StoreOptions),
-    /// Work with the keys that protect Secrets at rest.
+    /// Manage the keys that encrypt Secrets at rest.
     #[command(subcommand)]
     Secrets(SecretsCommand),
-    /// Show the hops from a client's request to a pod that can be reached, and how long each took; for a URL, those of a request through the gateway. Exit code: 0 it is ready or answered, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
+    /// Show the hops from a client's request to a reachable pod, and how long each took. For a URL, show the hops of a request through the gateway. Exit codes: 0 ready or answered, 1 stuck, 2 unknown, 3 on its way.
     Trace(TraceOptions),
-    /// Apply files on the server, show each hop until everything is ready or stuck, and say why it is. Exit codes as those of trace.
+    /// Apply files with server-side apply, show each hop until everything is ready or stuck, and explain what is not ready. Exit codes as for trace.
     Apply(ApplyOptions),
-    /// kubectl's get; with --live the table stays, and changes are shown in their places.
+    /// kubectl get. With --live the table stays on the terminal and is updated in place.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Get {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Print a link that signs a browser in to the console, as the user of the kubeconfig.
+    /// Print a link that signs a browser in to the console as the user of the kubeconfig.
     Console(ConsoleOptions),
-    /// Say why an object is not ready, scheduled, running, reachable or deleted. Exit code: 0 nothing holds it up, 1 it is stuck, 2 it cannot tell, 3 it is on its way.
+    /// Explain why an object is not ready, scheduled, running, reachable or deleted. Exit codes: 0 nothing holds it up, 1 stuck, 2 unknown, 3 on its way.
     Why(WhyOptions),
-    /// kubectl, as upstream's: also when this program is called by the name kubectl.
+    /// kubectl, with upstream's commands and flags. Also runs when this program is called as kubectl.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Kubectl {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Print the completions of a shell, for example: ferry completion bash > /etc/bash_completion.d/ferry
+    /// Print shell completions, for example: ferry completion bash > /etc/bash_completion.d/ferry
     Completion {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
@@ -111,19 +111,19 @@ pub enum Command {
 
 #[derive(Subcommand)]
 pub enum SecretsCommand {
-    /// Take a new key and encrypt everything anew with it; old keys are still read.
+    /// Create a new key and re-encrypt everything with it. Values with old keys stay readable.
     Rotate(RotateOptions),
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct RotateOptions {
-    /// Where the cluster keeps its state and its keys.
+    /// The cluster's data folder, with its state and keys.
     #[arg(long, default_value = "/var/lib/ferry")]
     pub data_dir: PathBuf,
-    /// How to reach the cluster while it runs; the data folder's own when not given.
+    /// The kubeconfig of the running cluster. Default: the one in the data folder.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// The file that the API server was started with, if it was.
+    /// The file that the API server was started with, if any.
     #[arg(long, value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
 }
@@ -136,7 +136,7 @@ pub struct LeaveOptions {
 
 #[derive(Args, Clone, Debug)]
 pub struct TokenOptions {
-    /// How to reach the cluster; as kubectl finds it when not given, else that of `ferry up`.
+    /// The kubeconfig of the cluster. Default: as for kubectl, otherwise that of `ferry up`.
     #[arg(long, global = true)]
     pub kubeconfig: Option<PathBuf>,
     #[command(subcommand)]
@@ -145,25 +145,25 @@ pub struct TokenOptions {
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum TokenCommand {
-    /// Print the line that makes another machine a node of this cluster.
+    /// Print the command that makes another machine a node of this cluster.
     Create {
-        /// How long the token may be used; 0 for ever.
+        /// How long the token is valid. 0 means forever.
         #[arg(long, default_value = "24h", value_parser = duration)]
         ttl: Duration,
-        /// What it is for, for those who read the list.
+        /// A description for the list of tokens.
         #[arg(long, default_value = "")]
         description: String,
-        /// For a server instead of a node. Run it on a server: the cluster's keys are handed over by it.
+        /// For a server instead of a node. Run this on a server: the token gives access to the cluster's keys.
         #[arg(long, group = "handed_over")]
         server: bool,
-        /// For a witness, which gets nothing but its place in etcd. Run it on a server.
+        /// For a witness, which only becomes an etcd member. Run this on a server.
         #[arg(long, group = "handed_over")]
         witness: bool,
-        /// The data folder of the server that this is run on.
+        /// The data folder of this server.
         #[arg(long, default_value = "/var/lib/ferry", requires = "handed_over")]
         data_dir: PathBuf,
     },
-    /// Show the tokens there are, without their secrets.
+    /// List the tokens, without their secrets.
     List,
     /// Delete tokens by their first six characters.
     Delete {
@@ -174,10 +174,10 @@ pub enum TokenCommand {
 
 #[derive(Args, Clone, Debug)]
 pub struct WitnessOptions {
-    /// Where the witness keeps what it has of the cluster.
+    /// The witness's data folder.
     #[arg(long, global = true, default_value = "/var/lib/ferry")]
     pub data_dir: PathBuf,
-    /// Locks and what need not outlive a reboot.
+    /// Locks and other files that need not survive a reboot.
     #[arg(long, global = true, default_value = "/run/ferry")]
     pub run_dir: PathBuf,
     #[command(subcommand)]
@@ -192,31 +192,31 @@ pub enum WitnessCommand {
         address: String,
         /// What `ferry token create --witness` printed there.
         token: String,
-        /// What the witness is called, after `witness-`; the host's name when not given.
+        /// The witness's name, after the prefix `witness-`. Default: the host name.
         #[arg(long)]
         node_name: Option<String>,
-        /// Where the servers reach it; the address that reaches the default gateway when not given.
+        /// The address at which the servers reach it. Default: the address of the default route.
         #[arg(long)]
         node_ip: Option<IpAddr>,
         #[command(flatten)]
         member: MemberFlags,
     },
-    /// Run a witness again that joined before.
+    /// Run a witness that has joined before.
     Run {
-        /// The etcd that Ferry runs, 3.4 or newer; `etcd` on the path when not given.
+        /// The etcd program, 3.4 or newer. Default: `etcd` on the path.
         #[arg(long, value_name = "FILE")]
         etcd_binary: Option<PathBuf>,
-        /// How large etcd's data may become before it takes no more; etcd's own default when not given.
+        /// The size limit of etcd's data. Default: etcd's own.
         #[arg(long, value_name = "BYTES")]
         etcd_quota_backend_bytes: Option<u64>,
     },
-    /// Take a stopped witness out of the cluster, and remove its data.
+    /// Remove a stopped witness from the cluster, and delete its data.
     Leave,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct ServerCommandOptions {
-    /// The data folder of the server that this is run on.
+    /// The data folder of this server.
     #[arg(long, global = true, default_value = "/var/lib/ferry")]
     pub data_dir: PathBuf,
     #[command(subcommand)]
@@ -225,20 +225,20 @@ pub struct ServerCommandOptions {
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum ServerCommand {
-    /// Show the servers, which of them leads etcd, and how each is.
+    /// List the servers, their health, and which one leads etcd.
     List,
-    /// Take a server out of the cluster, for example one that is lost. Refused where the others could not go on.
+    /// Remove a server from the cluster, for example a lost one. Refused if the others would lose the quorum.
     Remove { name: String },
-    /// Let a server vote that has caught up. Servers that join do this themselves.
+    /// Make a server that has caught up a voting member. Joining servers do this themselves.
     Promote { name: String },
-    /// Give back the space that etcd holds in vain, on one server after the other, and clear the alarm that it is full.
+    /// Release unused space in etcd's data, on one server after the other, and clear the alarm that etcd is full.
     Defragment,
-    /// Make this server the only one of the cluster, when most of the others are lost for good. Refused while they are there.
+    /// Make this server the only one of the cluster after a majority was lost for good. Refused while a majority is up.
     Recover {
-        /// Sockets and locks of the server.
+        /// The server's folder for sockets and locks.
         #[arg(long, default_value = "/run/ferry")]
         run_dir: PathBuf,
-        /// The etcd to run; `etcd` on the path when not given.
+        /// The etcd program. Default: `etcd` on the path.
         #[arg(long, value_name = "FILE")]
         etcd_binary: Option<PathBuf>,
     },
@@ -248,10 +248,10 @@ pub enum ServerCommand {
 pub struct DownOptions {
     #[command(flatten)]
     pub folders: Folders,
-    /// Delete the data folder too: the cluster's state is gone after that.
+    /// Also delete the data folder, with the cluster's state.
     #[arg(long)]
     pub purge: bool,
-    /// Give containers the time to end that their pods allow, as when the machine is shut down.
+    /// Give containers the grace period of their pods, as when the machine shuts down.
     #[arg(long)]
     pub graceful: bool,
 }
@@ -266,19 +266,19 @@ pub struct ImageOptions {
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum ImageCommand {
-    /// Show the node's images.
+    /// List the node's images.
     List,
-    /// Pull images, as a pod that names them would.
+    /// Pull images, as for a pod.
     Pull {
         #[arg(required = true, value_name = "IMAGE")]
         images: Vec<String>,
     },
-    /// Take in the images of archives, as `docker save` and `podman save` write them.
+    /// Import images from archives of `docker save` and `podman save`.
     Import {
         #[arg(required = true, value_name = "FILE")]
         archives: Vec<PathBuf>,
     },
-    /// Remove images; those of running containers stay on the disk until the containers are gone.
+    /// Remove images. Images of running containers stay on the disk until the containers are gone.
     #[command(name = "rm")]
     Remove {
         #[arg(required = true, value_name = "IMAGE")]
@@ -288,29 +288,29 @@ pub enum ImageCommand {
 
 #[derive(Subcommand)]
 pub enum NodeCommand {
-    /// Run the node that `ferry join` made of this machine in the foreground.
+    /// Run this machine's node, after `ferry join`, in the foreground.
     Run(NodeOptions),
-    /// Show the cluster's nodes.
+    /// List the cluster's nodes.
     List(NodeListOptions),
-    /// Keep new pods away from a node and evict those it has, as `kubectl drain` does. Pods of DaemonSets stay.
+    /// Cordon a node and evict its pods, like `kubectl drain`. Pods of DaemonSets stay.
     Drain(DrainOptions),
-    /// Drain a node, delete it, and refuse the certificates that it has.
+    /// Drain a node, delete it, and reject its certificates from then on.
     Remove(DrainOptions),
-    /// Register nodes without containers and walk the pods bound to them through their phases, until interrupted.
+    /// Register nodes without containers and simulate the phases of pods bound to them, until interrupted.
     Simulate(SimulateOptions),
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct SimulateOptions {
-    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
+    /// The kubeconfig of the API server. Default: $KUBECONFIG, otherwise the pod's service account.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
     #[arg(long, default_value_t = 1)]
     pub nodes: usize,
-    /// Nodes are called by this and a number from 0.
+    /// Node names are this prefix and a number, starting at 0.
     #[arg(long, default_value = "node-")]
     pub name_prefix: String,
-    /// Spread the nodes over so many zones; 0 leaves the labels out.
+    /// The number of zones for the nodes. 0 means no zone labels.
     #[arg(long, default_value_t = 0)]
     pub zones: usize,
     /// A label for every node. May be given several times.
@@ -319,19 +319,19 @@ pub struct SimulateOptions {
     /// A taint for every node: `key=value:NoSchedule`. May be given several times.
     #[arg(long, value_name = "KEY[=VALUE]:EFFECT")]
     pub taint: Vec<String>,
-    /// An amount that every node has: `cpu=8`, `memory=32Gi`, `pods=110`, `example.com/gpu=4`. May be given several times.
+    /// The capacity of every node: `cpu=8`, `memory=32Gi`, `pods=110`, `example.com/gpu=4`. May be given several times.
     #[arg(long, value_name = "RESOURCE=AMOUNT")]
     pub capacity: Vec<String>,
-    /// The address of the first node; the others follow.
+    /// The address of the first node. The others follow.
     #[arg(long, default_value = "198.18.0.1")]
     pub first_address: std::net::Ipv4Addr,
-    /// From binding to running, as `0`, `200ms`, `3s`.
+    /// The time from binding to running: `0`, `200ms`, `3s`.
     #[arg(long, default_value = "0")]
     pub start_delay: String,
-    /// From running to ready.
+    /// The time from running to ready.
     #[arg(long, default_value = "0")]
     pub ready_delay: String,
-    /// From a pod's deletion to its end, within its grace period.
+    /// The time a pod takes to stop after its deletion, within its grace period.
     #[arg(long, default_value = "0")]
     pub stop_delay: String,
     /// How often a node renews its lease.

@@ -11,7 +11,7 @@ use ferry_server::server_options::{ServerOptions, ServiceAccountOptions, duratio
 /// How a component that runs alone reaches the API server.
 #[derive(Args, Clone, Debug)]
 pub struct ApiAccess {
-    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
+    /// The kubeconfig of the API server. Default: $KUBECONFIG, otherwise the pod's service account.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
     /// The API server's address, instead of the one in the kubeconfig.
@@ -22,7 +22,7 @@ pub struct ApiAccess {
 /// The certificate with which a component that runs alone serves its health and its metrics.
 #[derive(Args, Clone, Debug)]
 pub struct ServingCertificate {
-    /// The certificate of health and metrics; one is made up when not given.
+    /// The certificate for health and metrics. Default: a generated one.
     #[arg(long, requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
     #[arg(long, requires = "tls_cert_file")]
@@ -40,45 +40,45 @@ impl ServingCertificate {
 pub struct ApiserverOptions {
     #[command(flatten)]
     pub etcd: EtcdFlags,
-    /// The embedded store and generated certificates live here.
+    /// The folder for the embedded store and generated certificates.
     #[arg(long, default_value = "/var/lib/ferry")]
     pub data_dir: PathBuf,
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// The address other components reach the API server at.
+    /// The address at which other components reach the API server.
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
-    /// Services get their addresses from here; after a comma a range of IPv6 may follow, for Services of both families.
+    /// The address range of Services. An IPv6 range may follow after a comma, for dual-stack Services.
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cluster_ip_range: String,
-    /// The serving certificate; one is made from the data folder's CA when not given.
+    /// The serving certificate. Default: one signed by the data folder's CA.
     #[arg(long, requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
     #[arg(long, requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Client certificates signed by one of these CAs are accepted; the data folder's CA when not given.
+    /// The CAs of client certificates. Default: the data folder's CA.
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
     /// Static tokens: lines of `token,user,uid,"group1,group2"`.
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
-    /// Where the serving certificate is (apiserver.crt and apiserver.key) unless --tls-cert-file says it, and is written to when
-    /// it was made here.
+    /// The folder of the serving certificate (apiserver.crt and apiserver.key) without --tls-cert-file. A generated certificate is
+    /// written there.
     #[arg(long, value_name = "FOLDER")]
     pub cert_dir: Option<PathBuf>,
-    /// Privileged containers are always let through to admission; `--allow-privileged=false` is refused.
+    /// Privileged containers are always allowed here; admission may refuse them. `--allow-privileged=false` is refused.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub allow_privileged: bool,
     #[command(flatten)]
     pub service_accounts: ServiceAccountOptions,
-    /// Answer writes before they are on the disk: faster, and lost with the machine's power. For tests.
+    /// Acknowledge writes before they are on disk. Faster, but a power failure loses them. For tests only.
     #[arg(long)]
     pub unsafe_no_fsync: bool,
     #[command(flatten)]
     pub server: ServerOptions,
-    /// `CBORServingAndStorage=true` lets clients speak CBOR. May be given several times, or with commas.
+    /// Feature gates. `CBORServingAndStorage=true` lets clients use CBOR. May be given several times, or with commas.
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<String>,
 }
@@ -87,7 +87,7 @@ pub struct ApiserverOptions {
 pub struct ControllerManagerOptions {
     #[command(flatten)]
     pub access: ApiAccess,
-    /// Which controllers run: `*` for all, `name` for one, `-name` for all but one; several with commas.
+    /// The controllers to run, separated by commas: `*` for the default ones, `name` to enable one, `-name` to disable one.
     #[arg(long, default_value = "*", allow_hyphen_values = true)]
     pub controllers: String,
     #[arg(long, default_value_t = 10257)]
@@ -96,7 +96,7 @@ pub struct ControllerManagerOptions {
     pub bind_address: IpAddr,
     #[command(flatten)]
     pub certificate: ServingCertificate,
-    /// Stand for election and run the controllers while elected.
+    /// Take part in leader election, and run the controllers only as the leader.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub leader_elect: bool,
     #[arg(long, default_value = "15s", value_parser = duration)]
@@ -109,19 +109,19 @@ pub struct ControllerManagerOptions {
     pub leader_elect_resource_name: String,
     #[arg(long, default_value = "kube-system")]
     pub leader_elect_resource_namespace: String,
-    /// Each controller acts as a service account of its own.
+    /// Run each controller with its own service account.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub use_service_account_credentials: bool,
-    /// The authority that signs the API server's certificate, for the ConfigMap in every namespace.
+    /// The CA of the API server's certificate, published in a ConfigMap in every namespace.
     #[arg(long)]
     pub root_ca_file: Option<PathBuf>,
-    /// Give every node a range of the cluster's pod addresses.
+    /// Allocate a range of pod addresses to every node.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub allocate_node_cidrs: bool,
-    /// One range, or one of each family with a comma between.
+    /// The pod address range, or one of each family separated by a comma.
     #[arg(long, default_value = "10.244.0.0/16")]
     pub cluster_cidr: String,
-    /// The length of a node's range where there is one family: 24 or 64 when not given.
+    /// The prefix length of a node's range, for a single family. Default: 24 for IPv4, 64 for IPv6.
     #[arg(long)]
     pub node_cidr_mask_size: Option<u8>,
     #[arg(long)]
@@ -130,20 +130,20 @@ pub struct ControllerManagerOptions {
     pub node_cidr_mask_size_ipv6: Option<u8>,
     #[arg(long, default_value = "40s", value_parser = duration)]
     pub node_monitor_grace_period: Duration,
-    /// The key with which tokens of Secrets are signed; they get none when not given.
+    /// The key that signs tokens in Secrets. Without it, such Secrets get no token.
     #[arg(long, value_name = "FILE")]
     pub service_account_private_key_file: Option<PathBuf>,
-    /// The authority with which certificate requests are signed.
+    /// The CA that signs certificate requests.
     #[arg(long, requires = "cluster_signing_key_file")]
     pub cluster_signing_cert_file: Option<PathBuf>,
     #[arg(long, requires = "cluster_signing_cert_file")]
     pub cluster_signing_key_file: Option<PathBuf>,
     #[arg(long, default_value = "8760h", value_parser = duration)]
     pub cluster_signing_duration: Duration,
-    /// `local` gives LoadBalancer Services the nodes' addresses; nobody cares for them when not given.
+    /// `local` gives LoadBalancer Services the addresses of the nodes. Without it, LoadBalancer Services are not handled.
     #[arg(long)]
     pub cloud_provider: Option<String>,
-    /// How many pods that have ended are kept; 0 keeps all.
+    /// How many terminated pods are kept. 0 keeps all.
     #[arg(long, default_value_t = 12500)]
     pub terminated_pod_gc_threshold: usize,
     #[arg(long, default_value = "15s", value_parser = duration)]
@@ -160,10 +160,10 @@ pub struct ControllerManagerOptions {
 
 #[derive(Args, Clone, Debug)]
 pub struct SchedulerOptions {
-    /// A KubeSchedulerConfiguration; the defaults when not given.
+    /// A KubeSchedulerConfiguration. Default: upstream's defaults.
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// How to reach the API server; what the configuration says, $KUBECONFIG or the pod's own service account when not given.
+    /// The kubeconfig of the API server. Default: the one in the configuration, $KUBECONFIG, or the pod's service account.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
     /// The API server's address, instead of the one in the kubeconfig.
@@ -175,7 +175,7 @@ pub struct SchedulerOptions {
     pub bind_address: IpAddr,
     #[command(flatten)]
     pub certificate: ServingCertificate,
-    /// Stand for election and schedule while elected. These flags win over the configuration.
+    /// Take part in leader election, and schedule only as the leader. These flags override the configuration.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub leader_elect: Option<bool>,
     #[arg(long, value_parser = duration)]
@@ -192,7 +192,7 @@ pub struct SchedulerOptions {
 
 #[derive(Args, Clone, Debug)]
 pub struct GatewayOptions {
-    /// How to reach the API server; $KUBECONFIG or the pod's own service account when not given.
+    /// The kubeconfig of the API server. Default: $KUBECONFIG, otherwise the pod's service account.
     #[arg(long, global = true)]
     pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
@@ -203,19 +203,19 @@ pub struct GatewayOptions {
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum GatewayCommand {
-    /// Print the cluster's Ingresses as a Gateway and HTTPRoutes; what cannot be turned is named on standard error. Nothing is changed.
+    /// Print the cluster's Ingresses as a Gateway and HTTPRoutes. Names what cannot be converted on standard error. Changes nothing.
     Convert(ConvertOptions),
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct ConvertOptions {
-    /// Only Ingresses of this namespace; all when not given.
+    /// Only Ingresses in this namespace. Default: all.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Only Ingresses of this class; of all classes when not given.
+    /// Only Ingresses of this class. Default: all.
     #[arg(long, value_name = "NAME")]
     pub ingress_class: Option<String>,
-    /// The Gateway that gets the listeners of all of them.
+    /// The Gateway for all listeners.
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "default/ingress")]
     pub gateway: String,
 }

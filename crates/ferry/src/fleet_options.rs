@@ -8,7 +8,7 @@ use ferry_server::server_options::duration;
 
 #[derive(Args, Clone, Debug)]
 pub struct NodeListOptions {
-    /// How to reach the cluster; as kubectl finds it when not given, else that of `ferry up`.
+    /// The kubeconfig of the cluster. Default: as for kubectl, otherwise that of `ferry up`.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
 }
@@ -17,26 +17,26 @@ pub struct NodeListOptions {
 pub struct DrainOptions {
     /// The node's name.
     pub node: String,
-    /// Evict pods too that no controller makes again; with `remove`, remove a node too that is not Ready.
+    /// Also evict pods without a controller. With `remove`, also remove a node that is not Ready.
     #[arg(long)]
     pub force: bool,
-    /// Evict pods too whose emptyDir volumes are lost by it.
+    /// Also evict pods with emptyDir volumes, whose data is lost.
     #[arg(long)]
     pub delete_emptydir_data: bool,
-    /// Seconds that each pod gets to end; what the pod says when not given or negative.
+    /// The grace period of each pod in seconds. Negative: the pod's own.
     #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
     pub grace_period: i32,
-    /// How long all of it may take; 0 for ever.
+    /// How long the whole drain may take. 0 means no limit.
     #[arg(long, default_value = "0", value_parser = duration)]
     pub timeout: Duration,
-    /// How to reach the cluster; as kubectl finds it when not given, else that of `ferry up`.
+    /// The kubeconfig of the cluster. Default: as for kubectl, otherwise that of `ferry up`.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct ClustersOptions {
-    /// Where the clusters of this machine keep their state.
+    /// The folder for the state of this machine's clusters.
     #[arg(long, global = true, default_value = "/var/lib/ferry-clusters", value_name = "FOLDER")]
     pub clusters_dir: PathBuf,
     #[command(subcommand)]
@@ -45,25 +45,25 @@ pub struct ClustersOptions {
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum ClusterCommand {
-    /// Make a cluster and wait until all its nodes are Ready.
+    /// Create a cluster and wait until all its nodes are Ready.
     Create(CreateOptions),
-    /// Show the clusters of this machine.
+    /// List the clusters on this machine.
     List,
-    /// Delete clusters with everything they had.
+    /// Delete clusters with all their data.
     Delete {
         #[arg(required = true)]
         name: Vec<String>,
     },
-    /// Stop a cluster's nodes and their pods; its state stays.
+    /// Stop a cluster's nodes and their pods. Its state stays.
     Stop { name: String },
-    /// Start a cluster that was stopped, or whose machine was rebooted.
+    /// Start a stopped cluster, or one whose machine was rebooted.
     Start { name: String },
     /// Print the kubeconfig of a cluster.
     Kubeconfig { name: String },
-    /// Bring images to every node of a cluster: an archive of `docker save` or the like, or a name to pull.
+    /// Load images on every node of a cluster: an archive of `docker save` or `podman save`, or an image name to pull.
     Load {
         name: String,
-        /// A file, or the name of an image.
+        /// A file, or an image name.
         #[arg(required = true)]
         image: Vec<String>,
     },
@@ -75,19 +75,19 @@ pub enum ClusterCommand {
 #[derive(Args, Clone, Debug)]
 pub struct CreateOptions {
     pub name: String,
-    /// How many servers it has. They are nodes, too.
+    /// The number of servers. They are nodes too.
     #[arg(long, default_value_t = 1, conflicts_with = "config")]
     pub servers: usize,
-    /// How many nodes it has beside its servers.
+    /// The number of nodes in addition to the servers.
     #[arg(long, default_value_t = 0, conflicts_with = "config")]
     pub nodes: usize,
     /// A file with the nodes, their labels, taints and port mappings.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Pull images of a registry from elsewhere first: `docker.io=http://127.0.0.1:5000`. May be given several times.
+    /// A mirror to try first for images of a registry: `docker.io=http://127.0.0.1:5000`. May be given several times.
     #[arg(long, value_name = "REGISTRY=URL")]
     pub registry_mirror: Vec<String>,
-    /// The kubeconfig that gets the cluster's context; as kubectl finds it when not given.
+    /// The kubeconfig that gets the cluster's context. Default: as for kubectl.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }

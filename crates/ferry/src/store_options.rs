@@ -22,19 +22,19 @@ pub struct StoreOptions {
 pub struct BackupOptions {
     #[arg(required_unless_present = "dir", conflicts_with = "dir")]
     pub file: Option<PathBuf>,
-    /// Write to this folder, under a name with the time in it.
+    /// Write to this folder. The file is named after the time.
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
-    /// Remove the oldest backups of the folder, and keep so many.
+    /// How many backups to keep in the folder. The oldest are deleted.
     #[arg(long, value_name = "COUNT", requires = "dir", value_parser = clap::value_parser!(u16).range(1..))]
     pub keep: Option<u16>,
-    /// Go on, and make a backup each time this has passed.
+    /// Keep running, and make a backup at this interval.
     #[arg(long, value_name = "DURATION", requires = "dir", value_parser = duration)]
     pub every: Option<Duration>,
-    /// A command of the shell that takes each backup elsewhere; the file's name is its last word.
+    /// A shell command that copies each backup elsewhere. The file's name is appended to it.
     #[arg(long, value_name = "COMMAND")]
     pub upload: Option<String>,
-    /// Put the cluster's keys into the backup, encrypted with the passphrase in this file.
+    /// Include the cluster's keys, encrypted with the passphrase in this file.
     #[arg(long, value_name = "FILE")]
     pub passphrase_file: Option<PathBuf>,
 }
@@ -42,13 +42,13 @@ pub struct BackupOptions {
 #[derive(Args, Clone, Debug)]
 pub struct RestoreOptions {
     pub file: PathBuf,
-    /// The passphrase of the cluster's keys in the backup.
+    /// The file with the passphrase of the cluster's keys in the backup.
     #[arg(long, value_name = "FILE")]
     pub passphrase_file: Option<PathBuf>,
-    /// For a backup of etcd: the name of the server; the host's name when not given.
+    /// For a backup of etcd: the server's name. Default: the host name.
     #[arg(long)]
     pub node_name: Option<String>,
-    /// For a backup of etcd: the address of the server; the one that reaches the default gateway when not given.
+    /// For a backup of etcd: the server's address. Default: the address of the default route.
     #[arg(long)]
     pub node_ip: Option<IpAddr>,
     #[command(flatten)]
@@ -57,23 +57,23 @@ pub struct RestoreOptions {
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum StoreCommand {
-    /// Write everything to one file; the cluster may run meanwhile.
+    /// Write everything to one file. The cluster may be running.
     Backup(BackupOptions),
-    /// Make a new data folder from a backup; an existing store is never touched.
+    /// Create a data folder from a backup. Never overwrites an existing store.
     Restore(RestoreOptions),
-    /// Move the state of a stopped cluster to the other engine, with all revisions; the source is kept.
+    /// Move the state of a stopped cluster to the other engine, with all revisions. The source is kept.
     Migrate(Box<MigrateOptions>),
-    /// Read everything and say whether it is whole.
+    /// Read everything and report whether it is intact.
     Check {
-        /// Look at this backup instead of the store.
+        /// Check this backup instead of the store.
         #[arg(long, value_name = "FILE")]
         backup: Option<PathBuf>,
     },
     /// Show the changes of one key that are still kept, oldest first.
     History {
-        /// Such as /registry/pods/default/web-1.
+        /// For example /registry/pods/default/web-1.
         key: String,
-        /// Print the values too; those of Secrets may be readable.
+        /// Also print the values. Those of Secrets may be readable.
         #[arg(long)]
         values: bool,
     },

@@ -84,7 +84,9 @@ impl Encryption {
                 let _one = reading.rotating.lock().await;
                 match load(&reading.file, &reading.tasks).await {
                     Ok(config) => reading.store.set_config(config),
-                    Err(error) => tracing::error!("the encryption configuration stays as it was: {error:#}"),
+                    Err(error) => tracing::error!(
+                        "cannot reload the encryption configuration; the previous one stays in effect: {error:#}"
+                    ),
                 }
             });
             Ok(())

@@ -10,16 +10,16 @@ pub struct EtcdAddressFlags {
     /// Keep the state in these etcd servers (scheme://ip:port, separated by commas) instead of the data folder.
     #[arg(long, value_delimiter = ',', value_name = "URL,...")]
     pub etcd_servers: Vec<String>,
-    /// The authority that signed the certificates of etcd.
+    /// The CA of etcd's certificates.
     #[arg(long, requires = "etcd_servers")]
     pub etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd.
+    /// The client certificate for etcd.
     #[arg(long, requires = "etcd_keyfile", requires = "etcd_servers")]
     pub etcd_certfile: Option<PathBuf>,
     /// The key of that certificate.
     #[arg(long, requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
-    /// What every key in etcd begins with.
+    /// The prefix of all keys in etcd.
     #[arg(long, default_value = "/registry")]
     pub etcd_prefix: String,
 }
@@ -29,7 +29,7 @@ pub struct EtcdAddressFlags {
 pub struct EtcdFlags {
     #[command(flatten)]
     pub address: EtcdAddressFlags,
-    /// How built-in kinds are written to etcd: application/json or application/vnd.kubernetes.protobuf. Both are read.
+    /// The format of built-in kinds in etcd: application/json or application/vnd.kubernetes.protobuf. Both can be read.
     #[arg(long, default_value = "application/json")]
     pub storage_media_type: String,
 }

@@ -50,7 +50,7 @@ pub fn note_uses(client: Client, mut uses: mpsc::Receiver<UsedToken>, tasks: &Ta
             let label = json!({ "metadata": { "uid": used.uid, "labels": { LAST_USED: used.day } } });
             match secrets.patch(&used.secret, &PatchParams::default(), &Patch::Merge(&label)).await {
                 Err(error) if !write::is_not_found(&error) && !write::is_conflict(&error) => {
-                    tracing::warn!("the use of a token was not written down: {}", write::short(&error));
+                    tracing::warn!("cannot record the use of a legacy token: {}", write::short(&error));
                 }
                 _ => last = Some(used),
             }

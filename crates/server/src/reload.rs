@@ -43,17 +43,20 @@ impl Reloads {
                 Ok(content) if content != file.seen => content,
                 Ok(_) => continue,
                 Err(error) => {
-                    tracing::error!("{} cannot be read, what it said still holds: {error}", file.path.display());
+                    tracing::error!(
+                        "cannot read {}; its previous content stays in effect: {error}",
+                        file.path.display()
+                    );
                     continue;
                 }
             };
             // Told once, not with every look.
             file.seen = content;
             match (file.changed)() {
-                Ok(()) => tracing::info!("{} was read again", file.path.display()),
+                Ok(()) => tracing::info!("reloaded {}", file.path.display()),
                 Err(error) => {
                     tracing::error!(
-                        "{} changed and cannot be used, what it said still holds: {error:#}",
+                        "cannot reload {}; its previous content stays in effect: {error:#}",
                         file.path.display()
                     );
                 }

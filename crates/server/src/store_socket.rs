@@ -95,7 +95,7 @@ async fn answer(mut stream: tokio::net::UnixStream, store: &EmbeddedStore) -> Re
         return Ok(writeln!(stream, "error only the server's own user may ask")?);
     }
     let request = line.trim_end_matches('\n');
-    tracing::info!("{request} is asked for on the store's socket");
+    tracing::info!("request on the store's socket: {request}");
     let outcome = match request.split_once(' ').unwrap_or((request, "")) {
         ("backup", "") => {
             writeln!(stream, "ok")?;

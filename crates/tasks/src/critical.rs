@@ -106,7 +106,7 @@ impl Tasks {
                     None => "it ended".to_owned(),
                     Some(why) => why,
                 };
-                tracing::error!(group, task, "a task that the process relies on is gone: {why}");
+                tracing::error!(group, task, "a critical task ended and is not restarted: {why}");
                 entry.set(Some(why));
                 // Known as failed for as long as the group is there.
                 std::future::pending::<()>().await;
@@ -141,7 +141,7 @@ impl Tasks {
                     if begin.elapsed() > LONGEST_RESTART {
                         delay = FIRST_RESTART;
                     }
-                    tracing::error!(group, task, "a task starts again in {delay:?}: {why}");
+                    tracing::error!(group, task, "a task ended and restarts in {delay:?}: {why}");
                     if let Some(entry) = &entry {
                         entry.set(Some(why));
                     }

@@ -75,14 +75,14 @@ impl Watched {
                     tracing::error!(
                         runtime,
                         worker = number,
-                        "a worker of a runtime has stood still for {:?}",
+                        "a worker of a tokio runtime is blocked for more than {:?}",
                         LOOK * PATIENCE
                     );
                 }
             } else {
                 if worker.still >= PATIENCE {
                     let (runtime, stood) = (self.name, LOOK * worker.still);
-                    tracing::warn!(runtime, worker = number, "a worker of a runtime gets on after {stood:?}");
+                    tracing::warn!(runtime, worker = number, "a worker of a tokio runtime continues after {stood:?}");
                 }
                 worker.still = 0;
             }
@@ -126,7 +126,7 @@ impl Tasks {
         let started = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch(&weak));
         if let Err(error) = started {
             root.0.runtimes.is_watched.store(false, Ordering::Relaxed);
-            tracing::error!("nobody looks whether the runtimes get on: {error}");
+            tracing::error!("cannot start the watchdog of the tokio runtimes: {error}");
         }
     }
 

@@ -49,7 +49,7 @@ pub struct Sealed {
 pub fn passphrase(path: &Path) -> Result<Vec<u8>> {
     let shown = path.display();
     let length = fs::metadata(path).with_context(|| format!("cannot read the passphrase in {shown}"))?.len();
-    ensure!(length <= LONGEST, "{shown} is no passphrase: it has more than {LONGEST} bytes");
+    ensure!(length <= LONGEST, "{shown} is not a passphrase: it has more than {LONGEST} bytes");
     let text = fs::read_to_string(path).with_context(|| format!("cannot read the passphrase in {shown}"))?;
     let text = text.trim_end_matches(['\r', '\n']);
     ensure!(
@@ -61,7 +61,7 @@ pub fn passphrase(path: &Path) -> Result<Vec<u8>> {
 
 fn cipher(passphrase: &[u8], salt: &[u8], rounds: u32) -> Result<RandomizedNonceKey> {
     let rounds = NonZeroU32::new(rounds).filter(|rounds| rounds.get() <= MOST_ROUNDS);
-    let rounds = rounds.context("the keys of the backup are of another version of Ferry")?;
+    let rounds = rounds.context("the keys in the backup are from another version of Ferry")?;
     let mut key = [0; 32];
     pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, salt, passphrase, &mut key);
     RandomizedNonceKey::new(&AES_256_GCM, &key).map_err(|_| anyhow!("the passphrase cannot be used"))
@@ -96,7 +96,7 @@ impl Keys {
 
     pub fn seal(&self, passphrase: &[u8]) -> Result<Sealed> {
         let mut salt = [0; SALT];
-        aws_lc_rs::rand::fill(&mut salt).map_err(|_| anyhow!("the system gives no random numbers"))?;
+        aws_lc_rs::rand::fill(&mut salt).map_err(|_| anyhow!("the system provides no random numbers"))?;
         let mut text = serde_json::to_vec(self)?;
         let nonce = cipher(passphrase, &salt, ROUNDS)?
             .seal_in_place_append_tag(Aad::from(CONTEXT), &mut text)
@@ -134,6 +134,6 @@ impl Sealed {
         let mut text = text.to_vec();
         let cipher = cipher(passphrase, &salt, self.rounds)?;
         let plain = cipher.open_in_place(nonce, Aad::from(CONTEXT), &mut text).map_err(|_| anyhow!(WRONG))?;
-        serde_json::from_slice(plain).context("the keys of the backup are of another version of Ferry")
+        serde_json::from_slice(plain).context("the keys in the backup are from another version of Ferry")
     }
 }

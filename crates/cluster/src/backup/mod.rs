@@ -119,7 +119,7 @@ impl Backup {
         if reader.read_exact(&mut magic).is_err() || !magic.starts_with(FAMILY.as_bytes()) {
             return Ok(None);
         }
-        ensure!(magic == MAGIC.as_bytes(), "the backup {} is of another version of Ferry", path.display());
+        ensure!(magic == MAGIC.as_bytes(), "the backup {} is from another version of Ferry", path.display());
         let mut line = Vec::new();
         (&mut reader).take(LONGEST_HEADER).read_until(b'\n', &mut line)?;
         let begin = (magic.len() + line.len()) as u64;
@@ -145,7 +145,7 @@ impl Backup {
             bail!(damaged("its checksum is wrong"));
         }
         let header = serde_json::from_slice(&line)
-            .with_context(|| format!("the backup {} is of another version of Ferry", path.display()))?;
+            .with_context(|| format!("the backup {} is from another version of Ferry", path.display()))?;
         Ok(Some(Self { header, file, begin, end }))
     }
 

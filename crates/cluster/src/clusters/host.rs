@@ -34,10 +34,10 @@ pub fn prepare(plan: &Plan) -> Result<()> {
         run("ip", &["link", "add", &bridge, "address", &plan.hardware_address(), "type", "bridge"])?;
     }
     ip(&format!("address replace {}/24 dev {bridge}\nlink set {bridge} up\n", plan.gateway()))?;
-    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot switch on forwarding of packets")?;
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot enable packet forwarding")?;
     if plan.has_ipv6() {
         ip(&format!("address replace {}/64 dev {bridge} nodad\n", plan.ipv6_gateway()))?;
-        forward_ipv6().context("cannot switch on forwarding of IPv6")?;
+        forward_ipv6().context("cannot enable IPv6 forwarding")?;
     }
     // For mirrors on the host's loopback and mapped ports that are asked for on it; the rules let nothing else through.
     let local = format!("/proc/sys/net/ipv4/conf/{bridge}/route_localnet");

@@ -48,15 +48,15 @@ pub fn run(home: &Home, name: &str, index: usize) -> Result<()> {
     ensure!(index < plan.machines.len(), "the cluster has no node {index}");
     // Still the host's /proc, which knows this process by the host's number.
     let pid: i32 = fs::read_link("/proc/self")?.to_string_lossy().parse().context("/proc is none")?;
-    ensure!(std::process::id() == 1, "this is started by `ferry cluster` alone");
+    ensure!(std::process::id() == 1, "this command is only for `ferry cluster`");
     let lock = Lock::take_as(&home.lock(&plan, index), pid)?;
     println!("{pid}");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
     ensure!(!line.is_empty(), "nobody waits for this node any more");
     let start: Start = serde_json::from_str(&line).context("the line that starts a node cannot be read")?;
-    prepare_mounts().context("cannot give the node mounts of its own")?;
-    rustix::system::sethostname(plan.machines[index].name.as_bytes()).context("cannot name the node")?;
+    prepare_mounts().context("cannot set up the node's mounts")?;
+    rustix::system::sethostname(plan.machines[index].name.as_bytes()).context("cannot set the node's host name")?;
     host::configure_inside(&plan, index)?;
     let data_dir = home.data_dir(&plan, index);
     if !has_joined(&plan, index, &data_dir)? {

@@ -21,7 +21,7 @@ pub fn usual_file() -> Result<PathBuf> {
     {
         return Ok(std::path::absolute(first)?);
     }
-    let home = std::env::var_os("HOME").context("there is no $HOME to put a kubeconfig into; give --kubeconfig")?;
+    let home = std::env::var_os("HOME").context("$HOME is not set; give the path with --kubeconfig")?;
     Ok(PathBuf::from(home).join(".kube/config"))
 }
 
@@ -96,7 +96,7 @@ fn entries(document: &Value, list: &str) -> Result<Vec<Value>> {
     match &document[list] {
         Value::Null => Ok(Vec::new()),
         Value::Array(all) => Ok(all.clone()),
-        _ => bail!("its {list} are no list"),
+        _ => bail!("its {list} is not a list"),
     }
 }
 
@@ -107,11 +107,11 @@ fn read(path: &Path) -> Result<Option<Value>> {
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     let (document, _) = ferry_schema::yaml::parse_value(&text)
-        .map_err(|error| anyhow!("{} is no kubeconfig, and stays as it is: {error}", path.display()))?;
+        .map_err(|error| anyhow!("{} is not a kubeconfig, and stays as it is: {error}", path.display()))?;
     match document {
         Value::Null => Ok(None),
         Value::Object(_) => Ok(Some(document)),
-        _ => bail!("{} is no kubeconfig, and stays as it is", path.display()),
+        _ => bail!("{} is not a kubeconfig, and stays as it is", path.display()),
     }
 }
 

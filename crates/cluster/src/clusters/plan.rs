@@ -58,7 +58,7 @@ impl Plan {
         let ends = name.bytes().next().is_some_and(plain) && name.bytes().last().is_some_and(plain);
         ensure!(
             fits && ends,
-            "{name:?} is no name for a cluster: at most 32 lower-case letters, digits and '-', not at an end"
+            "{name:?} is not a valid cluster name: at most 32 lower-case letters, digits and '-', which must not be first or last"
         );
         Ok(())
     }

@@ -68,6 +68,6 @@ pub async fn lead(
         }
     }
     tasks.stop(STOP_PATIENCE).await;
-    ensure!(kept, "leadership was lost; start again to stand for it anew");
+    ensure!(kept, "leader election lost; start the process again to take part in the election");
     Ok(())
 }

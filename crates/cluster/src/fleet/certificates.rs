@@ -159,8 +159,10 @@ impl Certificates {
             loop {
                 if certificates.is_due(&wanted, Timestamp::now()) {
                     match certificates.obtain(&client, &wanted).await.and_then(|pair| current.replace(&pair)) {
-                        Ok(()) => tracing::info!(certificate = wanted.name, "a new certificate is in use"),
-                        Err(error) => tracing::warn!(certificate = wanted.name, "no new certificate: {error:#}"),
+                        Ok(()) => tracing::info!(certificate = wanted.name, "using a new certificate"),
+                        Err(error) => {
+                            tracing::warn!(certificate = wanted.name, "cannot renew the certificate: {error:#}")
+                        }
                     }
                 }
                 tokio::time::sleep(AGE_LOOK).await;

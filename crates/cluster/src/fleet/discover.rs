@@ -31,13 +31,13 @@ pub struct Cluster {
 /// `host`, `host:port` or a whole URL.
 pub fn server_url(address: &str) -> Result<http::Uri> {
     let text = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
-    let uri: http::Uri = text.parse().with_context(|| format!("{address:?} is no address of a server"))?;
-    ensure!(uri.scheme_str() == Some("https") && uri.host().is_some(), "{address:?} is no address of a server");
+    let uri: http::Uri = text.parse().with_context(|| format!("{address:?} is not a valid server address"))?;
+    ensure!(uri.scheme_str() == Some("https") && uri.host().is_some(), "{address:?} is not a valid server address");
     if uri.port().is_some() {
         return Ok(uri);
     }
     let host = uri.host().unwrap_or_default();
-    format!("https://{host}:6443").parse().with_context(|| format!("{address:?} is no address of a server"))
+    format!("https://{host}:6443").parse().with_context(|| format!("{address:?} is not a valid server address"))
 }
 
 /// Asks the server at this address what its cluster is, and checks the answer. Nothing secret is sent.

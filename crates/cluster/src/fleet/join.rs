@@ -58,7 +58,7 @@ pub fn prepare(options: &JoinOptions, hops: &Hops) -> Result<()> {
     let work = bootstrap(options, &token, &data_dir, hops);
     runtime
         .block_on(async { tokio::time::timeout(PATIENCE, work).await })
-        .map_err(|_| anyhow::anyhow!("the cluster did not answer within {PATIENCE:?}; the steps above were done, and the same command goes on from there"))?
+        .map_err(|_| anyhow::anyhow!("the cluster did not answer within {PATIENCE:?}; the steps above are done, and the same command continues from there"))?
 }
 
 fn running(options: &JoinOptions) -> Result<Option<i32>> {
@@ -89,7 +89,7 @@ pub fn tell_running(options: &JoinOptions, hops: &Hops) -> Result<bool> {
 fn refuse_running(options: &JoinOptions) -> Result<()> {
     if let Some(pid) = running(options)? {
         bail!(
-            "this machine runs a node or a cluster already (process {pid}); stop it with `ferry leave` or `ferry down`"
+            "this machine already runs a node or a cluster (process {pid}); stop it with `ferry leave` or `ferry down`"
         );
     }
     Ok(())
@@ -106,7 +106,7 @@ pub fn prepare_server(options: &JoinOptions, hops: &Hops) -> Result<NodeConfig> 
     runtime.block_on(async {
         let work = enter(options, &token, &data_dir, hops);
         tokio::time::timeout(SERVER_PATIENCE, work).await.map_err(|_| {
-            anyhow::anyhow!("the cluster did not answer within {SERVER_PATIENCE:?}; the steps above were done, and the same command goes on from there")
+            anyhow::anyhow!("the cluster did not answer within {SERVER_PATIENCE:?}; the steps above are done, and the same command continues from there")
         })?
     })
 }
@@ -165,7 +165,7 @@ async fn bootstrap(options: &JoinOptions, token: &JoinToken, data_dir: &std::pat
         refuse_taken_name(&client, name).await?;
         folders::prepare(data_dir)?;
         let certificates = Certificates::open(&keys)?;
-        certificates.obtain(&client, &wanted).await.context("this machine got no certificate as a node")?;
+        certificates.obtain(&client, &wanted).await.context("this machine did not get a node certificate")?;
     }
     hops.done(&format!("have a certificate as system:node:{name}"));
     membership.write(data_dir)
@@ -191,7 +191,7 @@ async fn refuse_taken_name(client: &kube::Client, name: &str) -> Result<()> {
 
 fn authority(server: &str) -> Result<String> {
     let uri = discover::server_url(server)?;
-    uri.authority().map(|authority| authority.to_string()).with_context(|| format!("{server:?} is no address"))
+    uri.authority().map(|authority| authority.to_string()).with_context(|| format!("{server:?} is not a valid address"))
 }
 
 /// How the cluster is asked with a token alone. The server has to be one by its certificate: nodes have certificates of the same

@@ -27,7 +27,11 @@ pub fn start(client: Client, nodes: Informer<Node>, tasks: &Tasks) {
                 }
                 match api.delete(name, &DeleteParams::default()).await {
                     Err(error) if !write::is_not_found(&error) => {
-                        tracing::warn!(node = name, "a node that left cannot be removed: {}", write::short(&error));
+                        tracing::warn!(
+                            node = name,
+                            "cannot delete the Node of a machine that left: {}",
+                            write::short(&error)
+                        );
                         failed = true;
                     }
                     _ => tracing::info!(node = name, "a node left the cluster"),

@@ -198,9 +198,9 @@ pub fn follow(
         slices.synced().await;
         loop {
             if servers.learn(of_slices(&slices)) {
-                tracing::info!(servers = ?servers.list(), "the API servers are these now");
+                tracing::info!(servers = ?servers.list(), "the list of API servers has changed");
                 if let Err(error) = changed(&servers.list()) {
-                    tracing::warn!("the API servers cannot be noted for the next start: {error:#}");
+                    tracing::warn!("cannot save the list of API servers for the next start: {error:#}");
                 }
             }
             changes.next().await;

@@ -21,91 +21,89 @@ const ENOUGH_DISK: &str = "4Gi";
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct KubeletOptions {
-    /// A KubeletConfiguration (docs/promises.md says which fields are followed). Flags win over it.
+    /// A KubeletConfiguration (docs/promises.md lists the supported fields). Flags override it.
     #[arg(long, value_name = "FILE")]
     pub kubelet_config: Option<PathBuf>,
-    /// A folder of files ending in `.conf`, each a part of a KubeletConfiguration, which add to the file in the order of their
-    /// names.
+    /// A folder of partial KubeletConfigurations in files ending in `.conf`, merged into the configuration in the order of
+    /// their names.
     #[arg(long, value_name = "DIR")]
     pub kubelet_config_dir: Option<PathBuf>,
-    /// Pods are evicted at once when less than this is left: `memory.available<100Mi,nodefs.available<10%`. Also
-    /// nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. Upstream's thresholds when not given; an
-    /// empty text turns them off.
+    /// Evict pods at once when less than this is left: `memory.available<100Mi,nodefs.available<10%`. Also
+    /// nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. Default: upstream's thresholds. An empty
+    /// text disables them.
     #[arg(long, value_name = "SIGNAL<AMOUNT,...")]
     pub eviction_hard: Option<String>,
-    /// Pods are evicted when less than this is left for as long as `--eviction-soft-grace-period` says.
+    /// Evict pods when less than this is left for as long as `--eviction-soft-grace-period`.
     #[arg(long, value_name = "SIGNAL<AMOUNT,...")]
     pub eviction_soft: Option<String>,
-    /// How long a soft threshold has to be crossed: `memory.available=1m30s`.
+    /// How long a soft threshold must be crossed before pods are evicted: `memory.available=1m30s`.
     #[arg(long, value_name = "SIGNAL=TIME,...")]
     pub eviction_soft_grace_period: Option<String>,
-    /// How much more than its threshold has to be free before a shortage is over: `imagefs.available=2Gi`.
+    /// How much more than its threshold must be free before a shortage ends: `imagefs.available=2Gi`.
     #[arg(long, value_name = "SIGNAL=AMOUNT,...")]
     pub eviction_minimum_reclaim: Option<String>,
-    /// A condition such as MemoryPressure stays at least this long; 5m when not given.
+    /// How long a condition such as MemoryPressure stays at least. Default: 5m.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub eviction_pressure_transition_period: Option<Duration>,
-    /// The most seconds a pod gets to end after a soft threshold; a negative number leaves it its own. 0 when not given.
+    /// The maximum grace period in seconds of a pod that is evicted by a soft threshold. Negative: the pod's own.
+    /// Default: 0.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub eviction_max_pod_grace_period: Option<i64>,
-    /// With this much free on a disk, its thresholds in percent do not count, neither for evictions nor for images. 4Gi when
-    /// neither this nor `--eviction-hard` is given.
+    /// Thresholds in percent do not apply to a disk with this much free space, for evictions and for images. Default: 4Gi
+    /// without `--eviction-hard`.
     #[arg(long, value_name = "AMOUNT")]
     pub enough_disk: Option<String>,
-    /// At so many percent of the disk in use, unused images are removed, 85 when not given; 100 turns it off.
+    /// Remove unused images above this disk usage in percent. 100 disables it. Default: 85.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub image_gc_high_threshold: Option<u8>,
-    /// Images are removed until so many percent are in use, 80 when not given.
+    /// Remove images until the disk usage in percent is below this. Default: 80.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub image_gc_low_threshold: Option<u8>,
-    /// A younger image is not removed; 2m when not given.
+    /// Do not remove images that are younger than this. Default: 2m.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub minimum_image_ttl_duration: Option<Duration>,
-    /// An image unused for longer is removed; images of any age stay when not given.
+    /// Remove images that were unused for longer than this. Default: never by age.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub image_maximum_gc_age: Option<Duration>,
-    /// A container's log is set aside when it has this size; 10Mi when not given.
+    /// The size at which a container's log is rotated. Default: 10Mi.
     #[arg(long, value_name = "AMOUNT")]
     pub container_log_max_size: Option<String>,
-    /// How many files are kept of each log, 5 when not given.
+    /// How many files are kept of each container's log. Default: 5.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(2..))]
     pub container_log_max_files: Option<u16>,
-    /// The kubelet's folder: volumes, plug-ins, records. `/var/lib/kubelet` with the default data folder, where storage
-    /// drivers and device plug-ins look for it; `kubelet` in other data folders.
+    /// The kubelet's folder: volumes, plug-ins, checkpoints. Default: `/var/lib/kubelet` with the default data folder, where CSI
+    /// drivers and device plug-ins expect it; `kubelet` in other data folders.
     #[arg(long, value_name = "DIR")]
     pub root_dir: Option<PathBuf>,
-    /// Logs of containers. `/var/log/pods` with the default data folder; `logs` in other data folders.
+    /// The folder for container logs. Default: `/var/log/pods` with the default data folder; `logs` in other data folders.
     #[arg(long, value_name = "DIR")]
     pub pod_logs_dir: Option<PathBuf>,
-    /// Run the pods of this folder, or this file, whatever the API server says; it is shown them.
-    /// `/etc/kubernetes/manifests` with the default data folder.
+    /// A folder, or a file, with static pods. Default: `/etc/kubernetes/manifests` with the default data folder.
     #[arg(long, value_name = "PATH")]
     pub pod_manifest_path: Option<PathBuf>,
-    /// How processors are given to containers. Only `none`: as the kernel shares them out.
+    /// The CPU manager policy. Only `none` is supported.
     #[arg(long, default_value = "none", value_parser = ["none"])]
     pub cpu_manager_policy: String,
-    /// How memory is given to containers. Only `None`.
+    /// The memory manager policy. Only `None` is supported.
     #[arg(long, default_value = "None", value_parser = ["None"])]
     pub memory_manager_policy: String,
-    /// How devices, processors and memory are kept near each other. Only `none`.
+    /// The topology manager policy. Only `none` is supported.
     #[arg(long, default_value = "none", value_parser = ["none"])]
     pub topology_manager_policy: String,
-    /// How many pods run here at most, 110 when not given.
+    /// The maximum number of pods on this node. Default: 110.
     #[arg(long, value_name = "COUNT")]
     pub max_pods: Option<u32>,
-    /// How many processes and threads a pod may have; as many as the node gives all pods together when not given, or -1.
+    /// The maximum number of processes and threads of a pod. -1, the default, means the limit of all pods together.
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     pub pod_max_pids: Option<i64>,
-    /// Sysctls that pods may set though they may reach beyond the pod: `kernel.msg*,net.core.somaxconn`. Whoever may create
-    /// pods may set them.
+    /// Unsafe sysctls that pods may set: `kernel.msg*,net.core.somaxconn`. Everybody who may create pods may set them.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Option<Vec<String>>,
-    /// Whether a pod may use an image that is here without its own credentials having been seen to pull it.
-    /// NeverVerifyPreloadedImages when not given: only those that were not pulled for a pod. Also NeverVerify, AlwaysVerify,
-    /// NeverVerifyAllowlistedImages.
+    /// When a pod needs its own credentials to use an image that is already on the node. NeverVerifyPreloadedImages (the
+    /// default): for images that were pulled for another pod. Also NeverVerify, AlwaysVerify, NeverVerifyAllowlistedImages.
     #[arg(long, value_name = "POLICY")]
     pub image_pull_credentials_verification_policy: Option<String>,
-    /// The images that NeverVerifyAllowlistedImages lets everybody use: `registry.example/team/*`.
+    /// With NeverVerifyAllowlistedImages: images that every pod may use: `registry.example/team/*`.
     #[arg(long, value_name = "IMAGE,...", value_delimiter = ',')]
     pub preloaded_images_verification_allowlist: Option<Vec<String>>,
 }

@@ -61,7 +61,7 @@ fn set_aside(path: &Path) -> Result<()> {
     });
     let kept: PathBuf = free.into_iter().find(|kept| !kept.exists()).context("no name is free")?;
     fs::rename(path, &kept).with_context(|| format!("cannot rename {}", path.display()))?;
-    println!("kept what was there in {}", kept.display());
+    println!("kept the previous data in {}", kept.display());
     sync(path.parent().unwrap_or(Path::new("/")))
 }
 

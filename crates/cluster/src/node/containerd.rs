@@ -134,7 +134,7 @@ impl Containerd {
                 tracing::error!("cannot watch containerd: {error:#}");
                 return;
             }
-            tracing::warn!("containerd ended, starting it again");
+            tracing::warn!("containerd exited; restarting it");
             pid = loop {
                 match self.ensure(&config).await {
                     Ok(pid) => break pid,

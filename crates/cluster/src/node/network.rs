@@ -74,16 +74,16 @@ pub fn wireguard_key(config: &NodeConfig) -> Result<Option<ferry_network::wiregu
 pub async fn prepare(settings: &ferry_bridge::Settings) -> Result<()> {
     let taken_back = ferry_bridge::prepare(settings.clone()).await.context("cannot set up the pod network")?;
     if taken_back > 0 {
-        tracing::info!(addresses = taken_back, "addresses of pods that are gone were taken back");
+        tracing::info!(addresses = taken_back, "reclaimed addresses of pods that are gone");
     }
-    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot switch on forwarding of packets")?;
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot enable packet forwarding")?;
     if settings.ranges.iter().any(|range| range.contains(':')) {
-        forward_ipv6().context("cannot switch on forwarding of IPv6")?;
+        forward_ipv6().context("cannot enable IPv6 forwarding")?;
     }
     // Packets between two pods of one bridge must pass the packet rules, or a Service's answer comes from the wrong address.
     if !filters_bridged_packets() {
         tracing::error!(
-            "this kernel does not filter bridged packets (br_netfilter, {} and {}): NetworkPolicies do not hold between pods of this node",
+            "this kernel does not filter bridged packets (br_netfilter, {} and {}): NetworkPolicies are not enforced between pods on this node",
             BRIDGE_FILTERING[0],
             BRIDGE_FILTERING[1]
         );

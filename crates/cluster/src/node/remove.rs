@@ -91,11 +91,11 @@ pub(super) fn unescaped(point: &str) -> PathBuf {
 pub fn network(bridge: &str) {
     let apply = |rules: &str| {
         if let Err(error) = nft(rules) {
-            eprintln!("rules for pods may be left in chains of others: {error:#}");
+            eprintln!("packet rules for pods may be left in chains of other software: {error:#}");
         }
     };
     if let Err(problem) = ferry_nft::remove(bridge, apply) {
-        eprintln!("rules for pods may be left in chains of others: {problem}");
+        eprintln!("packet rules for pods may be left in chains of other software: {problem}");
     }
     for (family, table) in [
         ("inet", node_table(bridge)),

@@ -162,7 +162,7 @@ impl Handover {
         let mut text = text.to_vec();
         let plain =
             cipher(&token.key)?.open_in_place(nonce, context(&token.join.id), &mut text).map_err(|_| anyhow!(WRONG))?;
-        serde_json::from_slice(plain).context("what the cluster hands over is of another version of Ferry")
+        serde_json::from_slice(plain).context("the cluster's handover data is from another version of Ferry")
     }
 
     /// Lays it ready for the token's user. It goes when the token does, which owns it.
@@ -192,7 +192,7 @@ impl Handover {
             data: Some([("handover".to_owned(), ByteString(self.seal(token)?))].into()),
             ..Secret::default()
         };
-        secrets.create(&parameters, &secret).await.context("cannot lay the keys ready for the new server")?;
+        secrets.create(&parameters, &secret).await.context("cannot prepare the keys for the new server")?;
         let role = Role {
             metadata: metadata(),
             rules: Some(vec![PolicyRule {
@@ -224,7 +224,7 @@ impl Handover {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
         let secret = secrets.get(&name(&token.join.id)).await.with_context(|| {
             format!(
-                "the cluster hands nothing over to the token {}: it is no server's token, or it ended",
+                "the token {} gives no access to the cluster's keys: it is not a server token, or it has expired",
                 token.join.id
             )
         })?;

@@ -151,7 +151,7 @@ async fn take_part(members: &Members, own: &Record, has_data: bool) -> Result<Ve
                     }
                     tokio::time::sleep(PAUSE).await;
                 }
-                Err(error) => return Err(error).context("the cluster takes no further server"),
+                Err(error) => return Err(error).context("the cluster cannot add another server"),
             },
         }
     }

@@ -140,7 +140,7 @@ pub async fn start_member(mut record: Record, own: &Own<'_>, renewals: &Renewals
         .unwrap_or_else(|_| Err(anyhow::anyhow!("the etcd of this machine is not ready after {PATIENCE:?}")))
         .with_context(|| {
             format!(
-                "the state of the cluster cannot be reached: are most of its servers up? What etcd says is in {}",
+                "cannot reach the cluster's state: is a majority of its servers up? etcd's log is {}",
                 log.display()
             )
         })?;

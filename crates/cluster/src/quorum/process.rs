@@ -37,7 +37,7 @@ pub fn program(given: Option<&Path>) -> Result<PathBuf> {
     let program = match given {
         Some(path) => path.to_owned(),
         None => tools::find("etcd").context(
-            "there is no etcd on this machine; install it (Debian: etcd-server), or name the program with --etcd-binary",
+            "etcd is not installed on this machine; install it (Debian: etcd-server), or give its path with --etcd-binary",
         )?,
     };
     let output = std::process::Command::new(&program)
@@ -52,7 +52,7 @@ pub fn program(given: Option<&Path>) -> Result<PathBuf> {
          program with --etcd-binary",
         program.display()
     );
-    let version = version(&text).with_context(|| format!("{} is no etcd: it says no version", program.display()))?;
+    let version = version(&text).with_context(|| format!("{} is no etcd: it reports no version", program.display()))?;
     ensure!(
         version >= (3, 4),
         "{} is etcd {}.{}; servers need 3.4 or newer, which knows learners",
@@ -123,7 +123,7 @@ impl Etcd {
                     let _ = tell.send(());
                     return;
                 }
-                tracing::error!("etcd ended ({ended:?}), starting it again; see {}", self.log.display());
+                tracing::error!("etcd exited ({ended:?}); restarting it, see {}", self.log.display());
                 loop {
                     if stopping.run_until_cancelled(tokio::time::sleep(RESTART_PAUSE)).await.is_none() {
                         return;
@@ -176,7 +176,7 @@ async fn stop(child: &mut Child) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
     if tokio::time::timeout(STOP_PATIENCE, child.wait()).await.is_err() {
-        tracing::warn!("etcd does not stop, and is killed");
+        tracing::warn!("etcd does not stop; killing it");
         let _ = child.kill().await;
     }
 }

@@ -121,7 +121,7 @@ pub async fn from_last_server(data_dir: &Path, run_dir: &Path, etcd_binary: Opti
     process::check_ports(&record)?;
     let kept = data_dir.join(format!("etcd-before-{}", Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
     copy(&record::data(data_dir), &kept).with_context(|| format!("cannot keep a copy in {}", kept.display()))?;
-    println!("kept what was there in {}", kept.display());
+    println!("kept the previous data in {}", kept.display());
     record.initial_cluster = vec![format!("{}={}", record.name, record.peer_url())];
     record.restored |= record.joined;
     (record.joined, record.endpoints) = (false, vec![record.client_url()]);
@@ -140,7 +140,7 @@ async fn refuse_quorum(endpoints: BTreeSet<String>, tls: &EtcdTls, advice: &str)
             }
             if Instant::now() >= end {
                 return found.map(drop).with_context(|| {
-                    format!("a server is there at {endpoint}, and does not say whether most servers of the cluster are")
+                    format!("a server at {endpoint} is up and does not report whether a majority of the servers is")
                 });
             }
             tokio::time::sleep(ASK_AGAIN).await;
@@ -180,7 +180,7 @@ pub async fn run_alone<T>(
         let ready = tokio::time::timeout(PATIENCE, ready).await;
         work(ready.unwrap_or_else(|_| bail!("etcd is not ready after {PATIENCE:?}"))?).await
     });
-    outcome.await.with_context(|| format!("what etcd says is in {}", log.display()))
+    outcome.await.with_context(|| format!("etcd's log is {}", log.display()))
 }
 
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {

@@ -30,7 +30,7 @@ pub const REMOVED: &str = "this witness was removed from the cluster; remove its
 pub fn name(machine: &str) -> Result<String> {
     let name = format!("{PREFIX}{machine}");
     let reasons = ferry_meta::names::dns1123_subdomain(&name);
-    ensure!(reasons.is_empty(), "--node-name {machine:?} is no name of a machine: {}", reasons.join("; "));
+    ensure!(reasons.is_empty(), "--node-name {machine:?} is not a valid machine name: {}", reasons.join("; "));
     Ok(name)
 }
 
@@ -59,7 +59,7 @@ pub async fn enter(machine: &Machine, address: &str, token: &str, flags: &Member
         let handover = join::fetch(&with_token(&cluster, &token.join)?, &cluster, &token).await?;
         join::enter(machine, flags, &handover).await
     };
-    let told = || format!("the cluster did not answer within {JOIN_PATIENCE:?}; the same command goes on from there");
+    let told = || format!("the cluster did not answer within {JOIN_PATIENCE:?}; the same command continues from there");
     signals::unless_told(async { tokio::time::timeout(JOIN_PATIENCE, steps).await.with_context(told)? }).await?;
     hops.done(&format!("{} is a member of the cluster's etcd that does not vote yet", machine.name));
     Ok(())
@@ -101,10 +101,10 @@ pub async fn leave(data_dir: &Path, run_dir: &Path) -> Result<()> {
     process::end_left(data_dir, run_dir)?;
     let others = record.others(data_dir)?;
     let members = others.list().await.context(
-        "the cluster's etcd does not answer; where the cluster is gone for good, remove what the witness has with `ferry down --purge`",
+        "the cluster's etcd does not answer; if the cluster is gone for good, delete the witness's data with `ferry down --purge`",
     )?;
     if let Some(own) = members.iter().find(|member| member.peer_urls.contains(&record.peer_url())) {
-        others.remove(own.id).await.context("the witness cannot be taken out now")?;
+        others.remove(own.id).await.context("cannot remove the witness now")?;
     }
     for folder in [record::data(data_dir), data_dir.join("pki")] {
         if folder.exists() {

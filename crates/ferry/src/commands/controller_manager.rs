@@ -71,7 +71,7 @@ fn autoscaling(options: &ControllerManagerOptions) -> Result<Autoscaling> {
 async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Result<()> {
     let mut config = kubeconfig::config(options.access.kubeconfig.as_deref()).await?;
     if let Some(server) = &options.access.master {
-        config.cluster_url = server.parse().context("--master is no address of a server")?;
+        config.cluster_url = server.parse().context("--master is not a valid server address")?;
     }
     let client = kubeconfig::connect(config.clone())?;
     let tasks = Tasks::new("controller-manager");
@@ -97,7 +97,10 @@ async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Resul
         let clients = move |name: &str| match accounts.as_ref().map(|accounts| accounts.client(name)) {
             Some(Ok(client)) => fenced(client),
             Some(Err(error)) => {
-                tracing::error!(controller = name, "acts as the process itself: {error:#}");
+                tracing::error!(
+                    controller = name,
+                    "has no service account of its own and uses the identity of the process: {error:#}"
+                );
                 own.clone()
             }
             None => own.clone(),

@@ -32,7 +32,7 @@ pub fn run(options: &LeaveOptions) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Err(error) = runtime.block_on(goodbye(&membership, &data_dir)) {
         eprintln!(
-            "ferry: the cluster could not be told: {error:#}; remove the node there with `ferry node remove {}`",
+            "ferry: cannot reach the cluster: {error:#}; remove the node there with `ferry node remove {}`",
             membership.node_name
         );
     }

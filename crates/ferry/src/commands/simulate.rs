@@ -62,7 +62,7 @@ fn check(options: &SimulateOptions) -> Result<Config> {
 
 fn duration(flag: &str, text: &str) -> Result<Duration> {
     ferry_simulator::duration(text)
-        .with_context(|| format!("--{flag} {text:?} is no duration; write it like 200ms, 3s or 2m"))
+        .with_context(|| format!("--{flag} {text:?} is not a duration; use the form 200ms, 3s or 2m"))
 }
 
 #[cfg(test)]

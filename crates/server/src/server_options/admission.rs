@@ -15,13 +15,13 @@ use crate::configuration;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Admission")]
 pub struct AdmissionOptions {
-    /// Plug-ins to run besides those that run anyway, such as EventRateLimit.
+    /// Admission plug-ins to enable in addition to the default ones, such as EventRateLimit.
     #[arg(long, value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
-    /// Plug-ins not to run.
+    /// Admission plug-ins to disable.
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
-    /// The configuration of plug-ins: a file with an AdmissionConfiguration.
+    /// A file with an AdmissionConfiguration.
     #[arg(long, value_name = "FILE")]
     pub admission_control_config_file: Option<PathBuf>,
 }

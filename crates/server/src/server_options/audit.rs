@@ -19,70 +19,70 @@ use crate::configuration;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Audit")]
 pub struct AuditOptions {
-    /// Which requests are written down, and how much of them: a file with an audit.k8s.io/v1 Policy.
+    /// A file with an audit.k8s.io/v1 Policy: which requests are logged, and in how much detail.
     #[arg(long, value_name = "FILE")]
     pub audit_policy_file: Option<PathBuf>,
-    /// Events go to this file, one JSON object in a line; `-` is the standard output.
+    /// The audit log file, one JSON object per line. `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub audit_log_path: Option<PathBuf>,
-    /// json or legacy.
+    /// The log format: json or legacy.
     #[arg(long, default_value = "json")]
     pub audit_log_format: String,
-    /// blocking, blocking-strict or batch.
+    /// How events are written: blocking, blocking-strict or batch.
     #[arg(long, default_value = "blocking")]
     pub audit_log_mode: String,
-    /// Full files are deleted after so many days; 0 keeps them.
+    /// How many days to keep rotated files. 0 keeps them forever.
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxage: u32,
-    /// So many full files are kept; 0 keeps them all.
+    /// How many rotated files to keep. 0 keeps all.
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxbackup: usize,
-    /// A file is full at so many megabytes; 0 means 100.
+    /// The size in megabytes at which a file is rotated. 0 means 100.
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxsize: u64,
-    /// With batch: lines that wait to be written; more are dropped.
+    /// With batch: the size of the buffer in events. More are dropped.
     #[arg(long, default_value_t = 10_000)]
     pub audit_log_batch_buffer_size: usize,
-    /// So many lines are written together.
+    /// The maximum number of events in a batch.
     #[arg(long, default_value_t = 1)]
     pub audit_log_batch_max_size: usize,
-    /// A batch that is not full is written after this time.
+    /// How long to wait before a batch that is not full is written.
     #[arg(long, default_value = "0s", value_parser = duration)]
     pub audit_log_batch_max_wait: Duration,
-    /// Whether batches are limited in number.
+    /// Whether to throttle batches.
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub audit_log_batch_throttle_enable: bool,
-    /// Batches in a second.
+    /// The average number of batches per second.
     #[arg(long, default_value_t = 0.0)]
     pub audit_log_batch_throttle_qps: f64,
-    /// Batches at once.
+    /// The maximum number of batches in a burst.
     #[arg(long, default_value_t = 0)]
     pub audit_log_batch_throttle_burst: usize,
-    /// Events go to the server that this kubeconfig names.
+    /// A kubeconfig of the audit webhook.
     #[arg(long, value_name = "KUBECONFIG")]
     pub audit_webhook_config_file: Option<PathBuf>,
-    /// batch, blocking or blocking-strict.
+    /// How events are sent: batch, blocking or blocking-strict.
     #[arg(long, default_value = "batch")]
     pub audit_webhook_mode: String,
-    /// Events that wait to be sent; more are dropped.
+    /// The size of the buffer in events. More are dropped.
     #[arg(long, default_value_t = 10_000)]
     pub audit_webhook_batch_buffer_size: usize,
-    /// So many events go out together.
+    /// The maximum number of events in a batch.
     #[arg(long, default_value_t = 400)]
     pub audit_webhook_batch_max_size: usize,
-    /// A batch that is not full goes out after this time, such as 30s or 500ms.
+    /// How long to wait before a batch that is not full is sent, such as 30s or 500ms.
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub audit_webhook_batch_max_wait: Duration,
-    /// Whether batches are limited in number.
+    /// Whether to throttle batches.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub audit_webhook_batch_throttle_enable: bool,
-    /// Batches in a second.
+    /// The average number of batches per second.
     #[arg(long, default_value_t = 10.0)]
     pub audit_webhook_batch_throttle_qps: f64,
-    /// Batches at once.
+    /// The maximum number of batches in a burst.
     #[arg(long, default_value_t = 15)]
     pub audit_webhook_batch_throttle_burst: usize,
-    /// The pause before a batch is sent again.
+    /// The delay before a failed batch is sent again.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub audit_webhook_initial_backoff: Duration,
 }

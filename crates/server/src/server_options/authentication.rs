@@ -20,16 +20,16 @@ use crate::reload::Reloads;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Authentication")]
 pub struct AuthenticationOptions {
-    /// Whether callers without credentials are system:anonymous; without it they are refused.
+    /// Whether requests without credentials are allowed, as system:anonymous.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anonymous_auth: bool,
-    /// Identity providers and anonymous access: a file with an AuthenticationConfiguration.
+    /// A file with an AuthenticationConfiguration: identity providers and anonymous access.
     #[arg(long, value_name = "FILE", conflicts_with = "oidc_issuer_url")]
     pub authentication_config: Option<PathBuf>,
-    /// The CA of front proxies: who has a certificate of it says in headers whom it asks for.
+    /// The CA of front proxies. A client with a certificate of this CA may name the user in headers.
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// The common names of front proxies; all that the CA vouches for when not given.
+    /// The common names of front proxies. Default: all that the CA signed.
     #[arg(long, value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
     #[arg(long, value_delimiter = ',', default_value = "X-Remote-User")]
@@ -40,39 +40,39 @@ pub struct AuthenticationOptions {
     pub requestheader_group_headers: Vec<String>,
     #[arg(long, value_delimiter = ',', default_value = "X-Remote-Extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
-    /// What this server shows to servers behind it; a certificate of a CA of its own when not given.
+    /// The client certificate for aggregated API servers. Default: one of a generated CA.
     #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
     pub proxy_client_cert_file: Option<PathBuf>,
     #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
     pub proxy_client_key_file: Option<PathBuf>,
-    /// Tokens are reviewed by the server that this kubeconfig names.
+    /// A kubeconfig of the token webhook, which reviews bearer tokens.
     #[arg(long, value_name = "KUBECONFIG")]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
-    /// How long its answers are remembered.
+    /// How long its answers are cached.
     #[arg(long, default_value = "2m", value_parser = duration)]
     pub authentication_token_webhook_cache_ttl: Duration,
-    /// v1 or v1beta1.
+    /// The API version of the reviews: v1 or v1beta1.
     #[arg(long, default_value = "v1")]
     pub authentication_token_webhook_version: String,
-    /// The identity provider; its URL must be https.
+    /// The URL of the OIDC issuer. It must use https.
     #[arg(long, requires = "oidc_client_id")]
     pub oidc_issuer_url: Option<String>,
-    /// Whom its tokens must be for.
+    /// The client ID that its tokens must be issued for.
     #[arg(long)]
     pub oidc_client_id: Option<String>,
-    /// The CA of the provider; this machine's when not given.
+    /// The CA of the issuer. Default: the CAs of this machine.
     #[arg(long, value_name = "FILE")]
     pub oidc_ca_file: Option<PathBuf>,
     #[arg(long, default_value = "sub")]
     pub oidc_username_claim: String,
-    /// Before every user's name; `-` for none. The issuer and a # when not given.
+    /// The prefix of user names. `-` means none. Default: the issuer's URL and a #.
     #[arg(long, default_value = "")]
     pub oidc_username_prefix: String,
     #[arg(long, default_value = "")]
     pub oidc_groups_claim: String,
     #[arg(long, default_value = "")]
     pub oidc_groups_prefix: String,
-    /// key=value that a token must hold. May be given several times.
+    /// A claim key=value that the token must have. May be given several times.
     #[arg(long)]
     pub oidc_required_claim: Vec<String>,
     #[arg(long, value_delimiter = ',', default_value = "RS256")]

@@ -26,22 +26,22 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Authorization")]
 pub struct AuthorizationOptions {
-    /// Who decides, in order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny.
+    /// The authorizers, in order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny.
     #[arg(long, value_delimiter = ',', default_value = "Node,RBAC")]
     pub authorization_mode: Vec<String>,
-    /// The same as a file with an AuthorizationConfiguration.
+    /// A file with an AuthorizationConfiguration, instead of --authorization-mode.
     #[arg(long, value_name = "FILE", conflicts_with = "authorization_webhook_config_file")]
     pub authorization_config: Option<PathBuf>,
-    /// The server that Webhook asks.
+    /// A kubeconfig of the authorization webhook.
     #[arg(long, value_name = "KUBECONFIG")]
     pub authorization_webhook_config_file: Option<PathBuf>,
-    /// How long its yes is remembered.
+    /// How long to cache when it allows a request.
     #[arg(long, default_value = "5m", value_parser = duration)]
     pub authorization_webhook_cache_authorized_ttl: Duration,
-    /// How long its no is remembered.
+    /// How long to cache when it denies a request.
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
-    /// v1 or v1beta1.
+    /// The API version of the reviews: v1 or v1beta1.
     #[arg(long, default_value = "v1")]
     pub authorization_webhook_version: String,
 }
@@ -161,7 +161,7 @@ fn built_in(chain: AuthorizerChain, mode: &str, parts: &Parts) -> Result<Authori
         "RBAC" => chain.with("rbac", parts.rbac.clone()),
         "AlwaysAllow" => chain.with("always-allow", Arc::new(AlwaysAllow)),
         "AlwaysDeny" => chain.with("always-deny", Arc::new(AlwaysDeny)),
-        other => bail!("{other:?} is no authorizer; there are Node, RBAC, Webhook, AlwaysAllow and AlwaysDeny"),
+        other => bail!("{other:?} is not an authorizer; use Node, RBAC, Webhook, AlwaysAllow or AlwaysDeny"),
     })
 }
 

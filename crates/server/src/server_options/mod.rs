@@ -35,27 +35,27 @@ pub struct ServerOptions {
     pub authentication: AuthenticationOptions,
     #[command(flatten)]
     pub authorization: AuthorizationOptions,
-    /// Which resources are encrypted at rest, with which keys. When not given: Secrets, with a key of the data folder;
-    /// nothing with --etcd-servers.
+    /// A file with an EncryptionConfiguration. Default: Secrets are encrypted with a generated key in the data folder; with
+    /// --etcd-servers nothing is encrypted.
     #[arg(long, value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
-    /// The file is read again whenever it changes.
+    /// Reload the EncryptionConfiguration when it changes.
     #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set, requires = "encryption_provider_config")]
     pub encryption_provider_config_automatic_reload: bool,
-    /// Requests wait for their turn by FlowSchemas and PriorityLevelConfigurations.
+    /// Queue requests by FlowSchemas and PriorityLevelConfigurations.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub enable_priority_and_fairness: bool,
-    /// So many reads run at once; with priority and fairness, the sum of both is divided among the levels.
+    /// The maximum number of concurrent reads. With priority and fairness, the sum of both limits is divided among the levels.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: usize,
-    /// So many writes run at once.
+    /// The maximum number of concurrent writes.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: usize,
-    /// Serve the console at /console/: web pages that act with the rights of who signs in.
+    /// Serve the console at /console/: web pages with the rights of the signed-in user.
     #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
     pub console: bool,
-    /// Answer `metrics.k8s.io` (kubectl top, autoscaling by CPU and memory) from the figures of the kubelets; a whole cluster
-    /// does unless told otherwise. Another server of that group, such as metrics-server, comes first where it is installed.
+    /// Serve `metrics.k8s.io` (kubectl top, autoscaling by CPU and memory) with figures from the kubelets. On by default with
+    /// `ferry up` and `ferry run`. If another server of that group is installed, such as metrics-server, it takes over.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub resource_metrics: Option<bool>,
 }
@@ -65,7 +65,7 @@ impl ServerOptions {
     pub fn authentication_of_callers(&self) -> AuthenticationOptions {
         let mut flags = self.authentication.clone();
         if flags.anonymous_auth && self.authorization.allows_everything() {
-            tracing::warn!("--anonymous-auth is switched off: --authorization-mode has AlwaysAllow");
+            tracing::warn!("--anonymous-auth is disabled because --authorization-mode has AlwaysAllow");
             flags.anonymous_auth = false;
         }
         flags

@@ -12,16 +12,16 @@ pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Service accounts")]
 pub struct ServiceAccountOptions {
-    /// Who tokens of service accounts are from. May be given several times: the first one is in new tokens, all are accepted.
+    /// The issuer of service-account tokens. May be given several times: new tokens have the first one, all are accepted.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     pub service_account_issuer: Vec<String>,
-    /// Keys or certificates that tokens are checked with. May be given several times; those of the data folder when not given.
+    /// Keys or certificates that verify tokens. May be given several times. Default: those in the data folder.
     #[arg(long, value_name = "FILE")]
     pub service_account_key_file: Vec<PathBuf>,
-    /// The private key that signs new tokens; the one of the data folder when not given.
+    /// The private key that signs new tokens. Default: the one in the data folder.
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// Whom a token must be for to be accepted here, one of them; the issuers when not given.
+    /// The accepted audiences of tokens. Default: the issuers.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
 }
