@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::cluster::{end, http_get, until};
 use crate::cluster_bed::{Bed, sh};
 
-/// What clusters of this command have on the host: links, packet rules, control groups, mounts, processes.
+/// What clusters of this command have on the host: links, packet rules, control groups, mounts, processes. The name of a
+/// link does not begin in the middle of a word: uids of pods have such letters, too.
 fn traces() -> Vec<String> {
     let all = sh(
         "(ip -o link | cut -d: -f2; nft list tables; ls -d /sys/fs/cgroup/*/ferry-c* /sys/fs/cgroup/ferry-c*; \
-                  cut -d' ' -f2 /proc/mounts; ps -eo args) 2>/dev/null | grep -E 'ferry-c[0-9]|fc[0-9]+-|ferry-clusters-' \
+                  cut -d' ' -f2 /proc/mounts; ps -eo args) 2>/dev/null | grep -E 'ferry-c[0-9]|(^|[^0-9a-z-])fc[0-9]+-|ferry-clusters-' \
                   | grep -v grep || true",
     );
     let mut lines: Vec<String> = all.lines().map(|line| line.trim().to_owned()).collect();
