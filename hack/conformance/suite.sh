@@ -70,7 +70,7 @@ build_suite() {
     compile ginkgo github.com/onsi/ginkgo/v2/ginkgo go build
     compile agnhost k8s.io/kubernetes/test/images/agnhost go build
     compile nnp k8s.io/kubernetes/test/images/nonewprivs go build
-    compile e2e.test k8s.io/kubernetes/test/e2e go test -c
+    compile e2e.test k8s.io/kubernetes/test/e2e go test -c -vet=off
     ln -sfn "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)" "$suite/kubernetes"
   )
   # Which version of which image the suite asks for is written in it.
