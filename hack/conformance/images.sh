@@ -45,6 +45,7 @@ pack_images() {
   cp "$cache/conformance/shell/bin/bash-static" "$work/busybox/bin/"; rm "$work/busybox/bin/sh"
   gcc -Os -static -o "$work/busybox/bin/sh" "$top/hack/conformance/sh.c" || fail "could not build the shell of the busybox image"
   push_image BusyBox "$work/busybox" "{\"Cmd\":[\"sh\"],$path}"
+  push_image NonRoot "$work/busybox" "{\"User\":\"1234\",\"Cmd\":[\"sh\"],$path}"
   mkdir -p "$work/busybox/usr/local/bin"; cp "$suite/bin/nnp" "$work/busybox/usr/local/bin/"; chmod u+s,g+s "$work/busybox/usr/local/bin/nnp"
   push_image Nonewprivs "$work/busybox" "{\"Cmd\":[\"nnp\"],$path}"
 
@@ -53,6 +54,9 @@ pack_images() {
   push_image APIServer "$work/sample-apiserver" "{\"Entrypoint\":[\"/sample-apiserver\"],$path}"
   cp "$suite/bin/etcd" "$work/etcd/usr/local/bin/"
   push_image Etcd "$work/etcd" "{\"Cmd\":[\"etcd\"],$path}"
+
+  mkdir -p "$work/regression"; cp "$suite/bin/regression-issue-74839" "$work/regression/"
+  push_image RegressionIssue74839 "$work/regression" '{"Entrypoint":["/regression-issue-74839"]}'
 
   tools "$work/tools"
   push_image GlibcDnsTesting "$work/tools" "{\"Cmd\":[\"sh\"],$path}"

@@ -52,7 +52,7 @@ check_room() {
 }
 
 build_suite() {
-  local programs="ginkgo agnhost nnp e2e.test sample-apiserver etcd pause" name missing=
+  local programs="ginkgo agnhost nnp regression-issue-74839 e2e.test sample-apiserver etcd pause" name missing=
   # The suite decides by its own version which features a cluster has.
   local stamp="-s -w -X k8s.io/component-base/version.gitVersion=$suite_version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
   # Built otherwise, everything is built again.
@@ -70,6 +70,7 @@ build_suite() {
     compile ginkgo github.com/onsi/ginkgo/v2/ginkgo go build
     compile agnhost k8s.io/kubernetes/test/images/agnhost go build
     compile nnp k8s.io/kubernetes/test/images/nonewprivs go build
+    compile regression-issue-74839 k8s.io/kubernetes/test/images/regression-issue-74839 go build
     compile e2e.test k8s.io/kubernetes/test/e2e go test -c -vet=off
     ln -sfn "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)" "$suite/kubernetes"
   )
