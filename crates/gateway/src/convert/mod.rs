@@ -82,7 +82,15 @@ impl Converter<'_> {
             }
         }
         for (is_used, what) in [
-            (annotations.body_size.is_some(), "proxy-body-size: routes have no limit of bodies"),
+            (
+                annotations.body_size.is_some(),
+                "proxy-body-size: give its routes the annotation gateway.ferry.dev/max-body-size",
+            ),
+            (
+                annotations.requests_per_second.is_some() || annotations.requests_per_minute.is_some(),
+                "limit-rps, limit-rpm: give its routes the annotation gateway.ferry.dev/rate-limit",
+            ),
+            (annotations.compress, "gateway.ferry.dev/compression: give its routes the annotation"),
             (
                 annotations.connect_timeout.is_some(),
                 "proxy-connect-timeout: routes have a time for the whole request to a backend",

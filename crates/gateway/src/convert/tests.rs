@@ -145,7 +145,13 @@ fn what_cannot_be_turned_is_named_and_nothing_is_opened() {
         assert_eq!(converted.objects, Vec::<Value>::new(), "{annotation}");
         assert!(converted.remarks.iter().any(|text| text.contains(remark)), "{:?}", converted.remarks);
     }
-    for (annotation, value) in [("proxy-body-size", "8m"), ("affinity", "cookie"), ("server-snippet", "x")] {
+    for (annotation, value) in [
+        ("proxy-body-size", "8m"),
+        ("limit-rps", "5"),
+        ("limit-rpm", "5"),
+        ("affinity", "cookie"),
+        ("server-snippet", "x"),
+    ] {
         let converted = turned(&[ingress("web", &[(annotation, value)], &spec)]);
         assert_eq!(converted.objects.len(), 2, "{annotation}");
         assert!(converted.remarks.iter().any(|text| text.contains(annotation)), "{:?}", converted.remarks);

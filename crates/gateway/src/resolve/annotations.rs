@@ -159,15 +159,19 @@ impl Annotations {
         }
         if yes(take("enable-cors")) {
             let list = |text: Option<&str>, default: &str| words(text.unwrap_or(default));
+            let origins = list(take("cors-allow-origin"), "*");
+            let credentials = take("cors-allow-credentials").is_none_or(|text| text.trim() == "true");
             read.cors = Some(CorsAnnotations {
-                origins: list(take("cors-allow-origin"), "*"),
+                // nginx answers `*` to these, and browsers take no credentials with it. Any site could read what the
+                // user may see if its own name were answered.
+                credentials: credentials && !origins.iter().any(|origin| origin == "*"),
+                origins,
                 methods: list(take("cors-allow-methods"), "GET, PUT, POST, DELETE, PATCH, OPTIONS"),
                 headers: list(
                     take("cors-allow-headers"),
                     "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization",
                 ),
                 expose: list(take("cors-expose-headers"), ""),
-                credentials: take("cors-allow-credentials").is_none_or(|text| text.trim() == "true"),
                 max_age: take("cors-max-age").and_then(|text| text.trim().parse().ok()).unwrap_or(1_728_000),
             });
         }
@@ -266,5 +270,21 @@ mod tests {
     fn what_cannot_be_read_does_not_open_the_door() {
         assert_eq!(read(&[("whitelist-source-range", "everybody")]).sources.len(), 1);
         assert!(read(&[("auth-type", "digest")]).auth.is_some());
+    }
+
+    #[test]
+    fn sites_that_are_not_named_do_not_read_what_the_user_may_see() {
+        let (on, named, yes) =
+            (("enable-cors", "true"), ("cors-allow-origin", "https://a.com"), ("cors-allow-credentials", "true"));
+        let some = ("cors-allow-origin", "https://a.com, *");
+        for (pairs, want) in [
+            (&[on][..], false),
+            (&[on, yes], false),
+            (&[on, some], false),
+            (&[on, named], true),
+            (&[on, named, yes], true),
+        ] {
+            assert_eq!(read(pairs).cors.map(|cors| cors.credentials), Some(want), "{pairs:?}");
+        }
     }
 }

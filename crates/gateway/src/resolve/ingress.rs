@@ -192,13 +192,23 @@ fn add_paths(
         };
         let spot = (hostname, path.to_owned(), kind.to_owned());
         match (&annotations.canary, paths.get_mut(&spot)) {
-            (Some(canary), Some(main)) => main.canaries.push((canary.clone(), target)),
-            (Some(_), None) => {
-                let text = format!("there is no other Ingress for {path}: a canary needs one to take requests from");
+            // Nobody takes requests from another namespace's Ingress.
+            (Some(canary), Some(main)) if namespace(&main.ingress.metadata) == namespace(&ingress.metadata) => {
+                main.canaries.push((canary.clone(), target));
+            }
+            (Some(_), _) => {
+                let text = format!(
+                    "there is no other Ingress for {path} in its namespace: a canary needs one to take requests from"
+                );
                 outcome.warnings.push((ingress.clone(), "CanaryWithoutMain", text));
             }
             // The oldest has it.
-            (None, Some(_)) => {}
+            (None, Some(oldest)) => {
+                if !Arc::ptr_eq(&oldest.ingress, ingress) {
+                    let text = format!("an older Ingress has {path} of this host already: it is not served from here");
+                    outcome.warnings.push((ingress.clone(), "PathTaken", text));
+                }
+            }
             (None, None) => {
                 let (ingress, annotations) = (ingress.clone(), annotations.clone());
                 let order = age(&ingress.metadata);
@@ -333,7 +343,7 @@ fn entries(
         secure.push(https);
     };
     let whole: u32 = canaries.iter().map(|(canary, _)| canary.total).max().unwrap_or(100);
-    let taken: u32 = canaries.iter().map(|(canary, _)| canary.weight).sum::<u32>().min(whole);
+    let taken = canaries.iter().fold(0_u32, |sum, (canary, _)| sum.saturating_add(canary.weight)).min(whole);
     let shared = || {
         let main = std::iter::once((whole - taken, target.clone()));
         main.chain(canaries.iter().map(|(canary, target)| (canary.weight.min(whole), target.clone()))).collect()

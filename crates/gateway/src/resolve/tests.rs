@@ -288,3 +288,38 @@ fn ingresses_share_the_first_address() {
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].status["loadBalancer"]["ingress"][0]["ip"], settings.addresses[0].to_string());
 }
+
+#[test]
+fn a_path_of_an_ingress_is_nobody_elses() {
+    let mut objects = objects();
+    add_service(&mut objects, "s", &["10.0.0.1:80".parse().unwrap()], None);
+    let class = json!({ "metadata": { "name": "ferry" }, "spec": { "controller": crate::INGRESS_CONTROLLER } });
+    objects.ingress_classes.push(read(class));
+    let mut add = |name: &str, namespace: &str, year: u16, annotations: &[(&str, &str)]| {
+        let annotations: Vec<_> =
+            annotations.iter().map(|(name, text)| (format!("nginx.ingress.kubernetes.io/{name}"), *text)).collect();
+        let backend = json!({ "service": { "name": "s", "port": { "number": 80 } } });
+        objects.ingresses.push(read(json!({
+            "metadata": {
+                "name": name, "namespace": namespace, "creationTimestamp": format!("{year}-01-01T00:00:00Z"),
+                "annotations": annotations.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+            },
+            "spec": { "ingressClassName": "ferry", "rules": [{ "host": "a.com", "http": { "paths": [
+                { "path": "/", "pathType": "Prefix", "backend": backend },
+            ] } }] },
+        })));
+    };
+    add("web", "n", 2026, &[]);
+    add("late", "other", 2027, &[]);
+    add("thief", "other", 2025, &[("canary", "true"), ("canary-weight", "100"), ("canary-by-header", "x-a")]);
+    // Together more than a number holds.
+    for name in ["one", "two"] {
+        add(name, "n", 2026, &[("canary", "true"), ("canary-weight", "4294967295")]);
+    }
+    let resolved = resolved(&objects, &settings());
+    let mut told: Vec<_> =
+        resolved.ingress.warnings.iter().map(|(of, why, _)| (super::objects::name(&of.metadata), *why)).collect();
+    told.retain(|(_, why)| *why != "InvalidBackend");
+    told.sort();
+    assert_eq!(told, [("other/late".to_owned(), "PathTaken"), ("other/thief".to_owned(), "CanaryWithoutMain")]);
+}

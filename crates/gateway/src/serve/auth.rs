@@ -1,6 +1,7 @@
 //! Basic authentication against the lines of an htpasswd file.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -25,14 +26,14 @@ const MOST_COST: u32 = 14;
 const MOST_PASSWORD: usize = 1024;
 
 pub struct Passwords {
-    slow: Semaphore,
+    slow: Arc<Semaphore>,
     /// Digests of hash and password.
     known: Mutex<HashMap<[u8; 32], Instant>>,
 }
 
 impl Default for Passwords {
     fn default() -> Self {
-        Self { slow: Semaphore::new(AT_ONCE), known: Mutex::default() }
+        Self { slow: Arc::new(Semaphore::new(AT_ONCE)), known: Mutex::default() }
     }
 }
 
@@ -53,9 +54,14 @@ impl Passwords {
         if self.known.lock().get(&digest).is_some_and(|since| since.elapsed() < KNOWN) {
             return true;
         }
-        let Ok(_permit) = self.slow.acquire().await else { return false };
+        let Ok(permit) = self.slow.clone().acquire_owned().await else { return false };
         let hash = hash.to_owned();
-        let right = tokio::task::spawn_blocking(move || verify(&hash, &password)).await.unwrap_or(false);
+        let verified = tokio::task::spawn_blocking(move || {
+            // A client that hangs up does not end the work, and so does not make room for more of it.
+            let _permit = permit;
+            verify(&hash, &password)
+        });
+        let right = verified.await.unwrap_or(false);
         if right {
             let mut known = self.known.lock();
             if known.len() >= MOST_KNOWN {
@@ -156,5 +162,25 @@ mod tests {
             assert_eq!(passwords.admits(&auth, &headers).await, want, "{text}");
         }
         assert!(!passwords.admits(&auth, &HeaderMap::new()).await);
+    }
+
+    /// Whoever asked and hung up a thousand times had a thousand hashes computed at once.
+    #[test]
+    fn who_hangs_up_makes_no_room_for_more_work() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().expect("a runtime");
+        runtime.block_on(async {
+            let (go_on, held) = std::sync::mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || held.recv());
+            let passwords = Passwords::default();
+            for _ in 0..3 {
+                let asked = passwords.verify_slowly("$2y$04$abcdefghijklmnopqrstuu", "x".to_owned());
+                assert_eq!(futures::FutureExt::now_or_never(asked), None);
+            }
+            assert_eq!(passwords.slow.available_permits(), 0, "the work still has to be done");
+            go_on.send(()).expect("somebody waits");
+            busy.await.expect("done").expect("told");
+            let all = u32::try_from(AT_ONCE).expect("a number");
+            drop(passwords.slow.acquire_many(all).await.expect("open"));
+        });
     }
 }

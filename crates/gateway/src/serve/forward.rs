@@ -24,7 +24,8 @@ use crate::trace::Stop;
 const MOST_KEPT: u64 = 64 << 10;
 /// Where nothing is said of retries, so many other endpoints are tried when one cannot be reached.
 const OTHERS: u32 = 3;
-const HOP_BY_HOP: [HeaderName; 3] = [TRANSFER_ENCODING, TRAILER, HeaderName::from_static("keep-alive")];
+const HOP_BY_HOP: [HeaderName; 4] =
+    [TRANSFER_ENCODING, TRAILER, HeaderName::from_static("keep-alive"), HeaderName::from_static("http2-settings")];
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");

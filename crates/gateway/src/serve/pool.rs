@@ -164,16 +164,19 @@ impl Pools {
         if backend.protocol == Protocol::Http1 {
             return tokio::time::timeout(patience, self.connect(key, backend)).await.map_err(|_| timed_out(key))?;
         }
-        // Those who come meanwhile wait for the same connection.
-        let mut shared = pool.shared.lock().await;
-        if let Some(sender) = shared.as_ref().filter(|sender| !sender.is_closed()) {
-            return Ok(Sender::Http2(sender.clone(), true));
-        }
-        let made = tokio::time::timeout(patience, self.connect(key, backend)).await.map_err(|_| timed_out(key))??;
-        if let Sender::Http2(sender, _) = &made {
-            *shared = Some(sender.clone());
-        }
-        Ok(made)
+        // Those who come meanwhile wait for the same connection, but not for all who tried to make it before them.
+        let connected = async {
+            let mut shared = pool.shared.lock().await;
+            if let Some(sender) = shared.as_ref().filter(|sender| !sender.is_closed()) {
+                return Ok(Sender::Http2(sender.clone(), true));
+            }
+            let made = self.connect(key, backend).await?;
+            if let Sender::Http2(sender, _) = &made {
+                *shared = Some(sender.clone());
+            }
+            Ok(made)
+        };
+        tokio::time::timeout(patience, connected).await.map_err(|_| timed_out(key))?
     }
 
     async fn connect(&self, key: &Key, backend: &Backend) -> Result<Sender, String> {
@@ -234,4 +237,25 @@ pub async fn secure(
     let mut config = (*tls.config).clone();
     config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
     TlsConnector::from(Arc::new(config)).connect(tls.name.clone(), stream).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::answer;
+
+    /// Each of those who waited for an endpoint that says nothing once waited for all before them, too.
+    #[tokio::test]
+    async fn nobody_waits_longer_for_the_connection_of_another_than_for_an_own() {
+        let tasks = Tasks::new("test");
+        let pools = Pools::new(&tasks);
+        let endpoint = SocketAddr::from(([127, 0, 0, 1], 1));
+        let backend = Backend::new("n/one:80", Protocol::Http2, None, vec![endpoint]);
+        let pool = pools.endpoint(&Key::new(endpoint, &backend));
+        let _connecting = pool.shared.lock().await;
+        let asked = pools.send(endpoint, &backend, Request::new(answer::empty()), Some(Duration::from_millis(10)));
+        let sent = tokio::time::timeout(Duration::from_secs(60), asked).await.expect("it gives up");
+        assert!(matches!(sent, Err(Failure::Connect(why, _)) if why.contains("too long to connect")));
+        tasks.stop(Duration::from_secs(60)).await;
+    }
 }

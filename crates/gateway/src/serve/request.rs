@@ -232,14 +232,14 @@ async fn serve(
 ) -> Outcome {
     let rule = &entry.rule;
     let grpc = answer::is_grpc(&parts.headers);
+    let preflight = rule.filters.cors.as_ref().filter(|_| cors::is_preflight(&parts.method, &parts.headers));
     if let Some(extras) = &rule.extras
-        && let Some(refused) = refuse(shared, extras, origin.client.ip(), &parts.headers, &parts.method, grpc).await
+        && let Some(refused) =
+            refuse(shared, extras, origin.client.ip(), &parts.headers, preflight.is_some(), grpc).await
     {
         return Outcome::own(refused);
     }
-    if let Some(rules) = &rule.filters.cors
-        && cors::is_preflight(&parts.method, &parts.headers)
-    {
+    if let Some(rules) = preflight {
         return Outcome::own(cors::preflight(rules, &parts.headers));
     }
     let asked_by = rule.filters.cors.as_ref().and_then(|_| parts.headers.get(http::header::ORIGIN).cloned());
@@ -272,13 +272,14 @@ async fn serve(
     outcome
 }
 
-/// What annotations do not let in.
+/// What annotations do not let in. Browsers ask without a password whether they may send one: a preflight that is answered
+/// here needs none, and nothing else comes to a backend without it.
 async fn refuse(
     shared: &Shared,
     extras: &Extras,
     client: IpAddr,
     headers: &HeaderMap,
-    method: &Method,
+    is_preflight: bool,
     grpc: bool,
 ) -> Option<Response<Body>> {
     let client = client.to_canonical();
@@ -304,7 +305,7 @@ async fn refuse(
         return error(Stop::BodyTooLong);
     }
     if let Some(users) = &extras.basic_auth
-        && method != Method::OPTIONS
+        && !is_preflight
         && !shared.passwords.admits(users, headers).await
     {
         let mut refused = answer::error(Stop::Password, grpc);

@@ -105,16 +105,21 @@ async fn carry(
     let any: SocketAddr = if endpoint.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0; 16], 0).into() };
     let backend = UdpSocket::bind(any).await?;
     backend.connect(endpoint).await?;
-    let mut buffer = vec![0; LARGEST];
     loop {
         let next = async {
             tokio::select! {
                 Some(datagram) = waiting.recv() => {
                     backend.send(&datagram).await?;
                 }
-                received = backend.recv(&mut buffer) => {
-                    let length = received?;
-                    socket.send_to(buffer.get(..length).unwrap_or_default(), client).await?;
+                ready = backend.readable() => {
+                    ready?;
+                    // Held for a datagram that is there, not for every client that waits for one.
+                    let mut datagram = Vec::with_capacity(LARGEST);
+                    match backend.try_recv_buf(&mut datagram) {
+                        Ok(_) => drop(socket.send_to(&datagram, client).await?),
+                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                        Err(error) => return Err(error),
+                    }
                 }
             }
             Ok::<_, std::io::Error>(())

@@ -8,11 +8,19 @@ use hyper_util::rt::TokioIo;
 
 use super::Shared;
 
-/// What the client wants the connection to become.
+/// What the client wants the connection to become. Another form of HTTP it does not become: requests on it would come to the
+/// backend past every rule.
 pub fn wanted(headers: &HeaderMap) -> Option<HeaderValue> {
     let asks = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let asks = asks.flat_map(|line| line.split(',')).any(|word| word.trim().eq_ignore_ascii_case("upgrade"));
-    headers.get(UPGRADE).filter(|_| asks).cloned()
+    let is_other = |value: &&HeaderValue| value.to_str().is_ok_and(|text| !text.split(',').any(is_http));
+    headers.get(UPGRADE).filter(|_| asks).filter(is_other).cloned()
+}
+
+/// `h2c`, `HTTP/2.0`, `TLS/1.2`.
+fn is_http(protocol: &str) -> bool {
+    let name = protocol.split('/').next().unwrap_or_default().trim();
+    ["h2c", "h2", "http", "tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// Joins both ends for as long as they have something to say.

@@ -37,6 +37,8 @@ pub const PREFIX: &str = "trace.gateway.ferry.dev/";
 /// The gateway learns of a token in a moment. Somebody else never does.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
+/// A server that takes connections and answers nothing is asked no longer than this whether it knows the token.
+const MOST_ASKED: Duration = Duration::from_secs(10);
 /// What somebody who was interrupted left behind.
 const LEFT_SECONDS: i64 = 3600;
 
@@ -220,18 +222,30 @@ pub async fn trace(client: &Client, url: &str, place: Option<Place>) -> Result<T
 /// Sends the request once: until the token is known over there, only that is asked for.
 pub(crate) async fn ask(target: &Target, address: SocketAddr, token: &str, traced: &mut Traced) {
     let sent = async {
-        for _ in 0..TRIES {
-            if send::is_known(target, address, token).await? {
-                break;
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
+        until_known(MOST_ASKED, || send::is_known(target, address, token)).await?;
         send::send(target, address, token, traced).await
     };
     traced.failed = match sent.await {
         Err(failure) => Some(failure),
         Ok(()) => verdict::of(traced),
     };
+}
+
+/// Asks until the token is known, or it seems that it never will be: the request itself then tells more.
+async fn until_known<A>(most: Duration, asked: impl Fn() -> A) -> Result<(), Failure>
+where
+    A: Future<Output = Result<bool, Failure>>,
+{
+    let known = async {
+        for _ in 0..TRIES {
+            if asked().await? {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(most, known).await.unwrap_or(Ok(()))
 }
 
 /// Annotations of traces that were interrupted, each with nothing in its place.
@@ -309,6 +323,14 @@ mod tests {
         for wrong in ["shop.example", "192.0.2.1:", "192.0.2.1:x", ""] {
             assert_eq!(place(wrong), None, "{wrong}");
         }
+    }
+
+    /// Each of the questions had half a minute to be answered in.
+    #[tokio::test]
+    async fn a_server_that_says_nothing_is_not_asked_again_and_again() {
+        let asked = until_known(Duration::from_millis(10), std::future::pending);
+        let ended = tokio::time::timeout(Duration::from_secs(60), asked).await.expect("it gives up");
+        assert_eq!(ended, Ok(()));
     }
 
     #[test]

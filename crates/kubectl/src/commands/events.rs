@@ -122,7 +122,7 @@ fn table(context: &Context, events: &[Value], first: bool) -> String {
         text.push_str("LAST SEEN\tTYPE\tREASON\tOBJECT\tMESSAGE\n");
     }
     for event in events {
-        let field = |value: &Value| plain(value.as_str().unwrap_or_default());
+        let field = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         if all {
             text.push_str(&format!("{}\t", field(&event["metadata"]["namespace"])));
         }
@@ -137,11 +137,6 @@ fn table(context: &Context, events: &[Value], first: bool) -> String {
         ));
     }
     tabs::align(&text, 6, 3)
-}
-
-/// Nothing of an event can steer a terminal.
-fn plain(text: &str) -> String {
-    text.replace('\u{1b}', "^[").replace('\r', "\\r")
 }
 
 fn interval(event: &Value) -> String {

@@ -1,12 +1,23 @@
 //! Columns of text, as Go's tabwriter aligns them: a column is as wide as its cells in lines that follow each other.
 
-/// Aligns lines whose cells end with tabs. What stands behind the last tab of a line is not padded.
+use std::borrow::Cow;
+
+/// Aligns lines whose cells end with tabs. What stands behind the last tab of a line is not padded. Nothing in them can steer
+/// a terminal: messages of containers and Events are other people's.
 pub fn align(text: &str, least: usize, padding: usize) -> String {
+    let text = harmless(text);
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
     let mut out = String::with_capacity(text.len() * 2);
     let mut widths = Vec::new();
     Aligner { lines: &lines, least, padding, out: &mut out }.block(&mut widths, 0, lines.len());
     out
+}
+
+fn harmless(text: &str) -> Cow<'_, str> {
+    match text.contains(['\u{1b}', '\r']) {
+        true => text.replace('\u{1b}', "^[").replace('\r', "\\r").into(),
+        false => text.into(),
+    }
 }
 
 struct Aligner<'a> {
@@ -56,6 +67,12 @@ impl Aligner<'_> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_others_wrote_steers_no_terminal() {
+        let text = "Message:\t\u{1b}]0;title\u{7}gone\rhere\r\nNext:\tx\n";
+        assert_eq!(super::align(text, 0, 2), "Message:  ^[]0;title\u{7}gone\\rhere\\r\nNext:     x\n");
+    }
+
     #[test]
     fn columns_are_as_wide_as_their_neighbours() {
         let text = "NAME\tREADY\nweb\t1/1\n";

@@ -38,12 +38,15 @@ pub(super) fn make(rootfs: &Rootfs, document: &Document) -> Result<(), String> {
 }
 
 /// The same before the container's users are entered, who can make no device: in a tree that becomes /dev, and in the root
-/// for those that belong elsewhere.
+/// for those that belong elsewhere. What was asked for is for the container's users. What is there because a privileged
+/// container sees all devices stays the machine's: its disks, too, are among them.
 pub(super) fn make_for(users: &Users, tree: &Rootfs, rootfs: &Rootfs, document: &Document) -> Result<(), String> {
     for mut device in all(document) {
         let root = users.root();
-        device.uid = users.uid(device.uid).unwrap_or(root.0);
-        device.gid = users.gid(device.gid).unwrap_or(root.1);
+        if !device.owned_by_machine {
+            device.uid = users.uid(device.uid).unwrap_or(root.0);
+            device.gid = users.gid(device.gid).unwrap_or(root.1);
+        }
         let folder = match device.path.strip_prefix("/dev") {
             Ok(below) => tree.parent_of(&Path::new("/").join(below))?,
             Err(_) => rootfs.parent_of(&device.path)?,
@@ -59,7 +62,16 @@ fn all(document: &Document) -> Vec<Device> {
     let usual = USUAL.into_iter().filter_map(|(name, major, minor)| {
         let path = format!("/dev/{name}");
         let wanted = !listed(&path);
-        let device = Device { path: path.into(), kind: "c".to_owned(), major, minor, file_mode: 0o666, uid: 0, gid: 0 };
+        let device = Device {
+            path: path.into(),
+            kind: "c".to_owned(),
+            major,
+            minor,
+            file_mode: 0o666,
+            uid: 0,
+            gid: 0,
+            owned_by_machine: false,
+        };
         wanted.then_some(device)
     });
     usual.chain(document.linux.devices.iter().cloned()).collect()

@@ -129,6 +129,9 @@ pub(crate) struct Device {
     pub(crate) uid: u32,
     #[serde(default)]
     pub(crate) gid: u32,
+    /// Its owner is one of the machine's users and none of the container's: nobody asked for this very device.
+    #[serde(default)]
+    pub(crate) owned_by_machine: bool,
 }
 
 fn readable() -> u32 {

@@ -218,8 +218,9 @@ fn host_devices(folder: &Path, found: &mut Vec<(Value, String)>, depth: usize) {
             }
         } else if name != "console"
             && name != "ptmx"
-            && let Some(device) = one_device(&path, &path.to_string_lossy())
+            && let Some(mut device) = one_device(&path, &path.to_string_lossy())
         {
+            device["ownedByMachine"] = true.into();
             found.push((device, "rwm".to_owned()));
         }
     }

@@ -144,7 +144,16 @@ pub async fn a_user_namespace_ends_at_its_pod(kubelet: &mut Kubelet) {
     // A mount that is shown as it is on the machine.
     let machine = v1::Mount { uid_mappings: Vec::new(), gid_mappings: Vec::new(), ..mount("/machine", &secret) };
     config.mounts = vec![machine];
+    // All devices of the machine are there, its disks among them, with the owners that they have on it.
+    let device = format!("/dev/ferry-users-{}", std::process::id());
+    let (kind, mode) = (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::from_raw_mode(0o600));
+    let null = rustix::fs::makedev(1, 3);
+    rustix::fs::mknodat(rustix::fs::CWD, &device, kind, mode, null).expect("a device");
     let all = kubelet.run(&sandbox, config).await;
+    let script = format!("ls {device}; (cat {device}) 2>/dev/null || echo no; echo x > /dev/null && echo done");
+    let seen = kubelet.output(&all, &script).await;
+    std::fs::remove_file(&device).expect("removed");
+    assert_eq!(seen, format!("{device}\nno\ndone"));
     let status = kubelet.output(&all, "cat /proc/1/status").await;
     assert!(!status.contains("CapEff:\t00000000a80425fb"), "all of them: {status}");
     assert_eq!(

@@ -15,7 +15,7 @@ use super::disk::{Disk, View};
 use super::folder::{self, Folder, io_error};
 use super::history::{self, event};
 use super::record::{self, Record};
-use super::{EmbeddedStore, Options, journal, manifest, stream};
+use super::{EmbeddedStore, Options, Shared, journal, manifest, stream};
 use crate::types::{Event, EventKind, Revision};
 use crate::{Result, StoreError, key};
 
@@ -39,38 +39,33 @@ pub struct Summary {
 impl EmbeddedStore {
     /// Writes everything that is durable now to a new file. Writers are not held up.
     pub async fn backup(&self, target: &Path) -> Result<Summary> {
-        let (view, target) = (self.still_view()?, target.to_owned());
-        stream::blocking(move || write_file(&view, &target)).await
+        let (shared, target) = (self.shared.clone(), target.to_owned());
+        stream::blocking(move || write_file(&shared.still_view()?, &target)).await
     }
 
     /// The same into whatever takes it, a socket say; `receive` makes a file of it.
     pub async fn backup_to(&self, mut target: impl Write + Send + 'static) -> Result<()> {
-        let view = self.still_view()?;
-        stream::blocking(move || write_to(&view, &mut target, "the receiver")).await
-    }
-
-    fn still_view(&self) -> Result<View> {
-        // No compaction may begin between the mark and the view.
-        let _still = self.shared.compacting.lock();
-        Ok(self.shared.disk()?.view())
+        let shared = self.shared.clone();
+        stream::blocking(move || write_to(&shared.still_view()?, &mut target, "the receiver")).await
     }
 
     /// Visits every change to a key that is still in the history, oldest first; false ends it.
     pub async fn history(&self, key: &str, visit: impl FnMut(&Event) -> bool + Send + 'static) -> Result<()> {
         key::check_key(key)?;
-        let (view, key) = (self.still_view()?, key.to_owned());
-        stream::blocking(move || changes(&view, &key, visit)).await
+        let (shared, key) = (self.shared.clone(), key.to_owned());
+        stream::blocking(move || changes(&shared.still_view()?, &key, visit)).await
     }
 
     /// Reads every table and every record while the store serves.
     pub async fn check_live(&self) -> Result<Summary> {
-        let (disk, view) = {
-            let _still = self.shared.compacting.lock();
-            let disk = self.shared.disk()?;
-            let view = disk.view();
-            (disk, view)
-        };
+        let shared = self.shared.clone();
         stream::blocking(move || {
+            let (disk, view) = {
+                let _still = shared.compacting.lock();
+                let disk = shared.disk()?;
+                let view = disk.view();
+                (disk, view)
+            };
             disk.verify_tables()?;
             summary(&view)
         })
@@ -127,6 +122,15 @@ impl EmbeddedStore {
         key::check_key(key)?;
         let (_folder, disk) = open_folder(path)?;
         changes(&disk.view(), key, visit).map_err(|error| disk.name_damage(error))
+    }
+}
+
+impl Shared {
+    /// Waits for a compaction, which takes its time. Blocks.
+    fn still_view(&self) -> Result<View> {
+        // No compaction may begin between the mark and the view.
+        let _still = self.compacting.lock();
+        Ok(self.disk()?.view())
     }
 }
 

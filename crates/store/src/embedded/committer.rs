@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Shared;
 use super::compaction::Schedule;
@@ -16,7 +16,23 @@ use super::state::{Change, Stored};
 use crate::types::{Commit, LeaseId, Op, Revision, Transaction};
 use crate::{Result, StoreError};
 
-pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
+/// Whoever waits for an answer, and the place that they have in the queue. It is given back with the answer and not before: a
+/// caller that hangs up does not take the command out of the queue, and must not make room for another one.
+pub(crate) struct Reply<T> {
+    waiting: oneshot::Sender<Result<T>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<T> Reply<T> {
+    pub(crate) fn new(waiting: oneshot::Sender<Result<T>>, place: OwnedSemaphorePermit) -> Self {
+        Self { waiting, _place: place }
+    }
+
+    pub(crate) fn send(self, outcome: Result<T>) {
+        // A caller that no longer waits needs no answer.
+        let _ = self.waiting.send(outcome);
+    }
+}
 
 pub(crate) enum Command {
     Commit { transaction: Transaction, reply: Reply<Commit> },
@@ -27,11 +43,10 @@ pub(crate) enum Command {
 
 impl Command {
     fn fail(self, error: StoreError) {
-        // A caller that no longer waits needs no answer.
         match self {
-            Self::Commit { reply, .. } => drop(reply.send(Err(error))),
-            Self::Grant { reply, .. } => drop(reply.send(Err(error))),
-            Self::Revoke { reply, .. } | Self::Health { reply } => drop(reply.send(Err(error))),
+            Self::Commit { reply, .. } => reply.send(Err(error)),
+            Self::Grant { reply, .. } => reply.send(Err(error)),
+            Self::Revoke { reply, .. } | Self::Health { reply } => reply.send(Err(error)),
         }
     }
 }
@@ -132,7 +147,7 @@ impl Committer {
                         } else {
                             Err(StoreError::UnknownLease(lease))
                         };
-                        let _ = reply.send(outcome);
+                        reply.send(outcome);
                     }
                 }
             }

@@ -53,15 +53,14 @@ impl Group {
                 other => other,
             })
         };
-        // A caller that no longer waits needs no answer.
         for answer in self.answers {
             match answer {
                 Answer::Commit(reply, checked) => {
                     let result = if checked.is_ok() { outcome.clone().and(checked) } else { unwritten().and(checked) };
-                    let _ = reply.send(result.map(|revision| Commit { revision }));
+                    reply.send(result.map(|revision| Commit { revision }));
                 }
-                Answer::Grant(reply, lease) => drop(reply.send(outcome.clone().map(|()| lease))),
-                Answer::Health(reply) => drop(reply.send(unwritten())),
+                Answer::Grant(reply, lease) => reply.send(outcome.clone().map(|()| lease)),
+                Answer::Health(reply) => reply.send(unwritten()),
             }
         }
     }

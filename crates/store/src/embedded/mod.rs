@@ -140,7 +140,7 @@ impl Shared {
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
     queue: Option<mpsc::Sender<Command>>,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     committer: Option<JoinHandle<()>>,
     /// Held until the tables are closed.
     _folder: Folder,
@@ -188,7 +188,7 @@ impl EmbeddedStore {
         Ok(Arc::new(Self {
             shared,
             queue: Some(queue),
-            permits: Semaphore::new(QUEUE),
+            permits: Arc::new(Semaphore::new(QUEUE)),
             committer: Some(committer),
             _folder: folder,
         }))
@@ -196,10 +196,10 @@ impl EmbeddedStore {
 
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         let closed = || StoreError::Unavailable("the store is closed".into());
-        let _permit = self.permits.acquire().await.map_err(|_| closed())?;
-        let (reply, answer) = oneshot::channel();
+        let place = self.permits.clone().acquire_owned().await.map_err(|_| closed())?;
+        let (waiting, answer) = oneshot::channel();
         let queue = self.queue.as_ref().ok_or_else(closed)?;
-        queue.send(command(reply)).map_err(|_| closed())?;
+        queue.send(command(Reply::new(waiting, place))).map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 }

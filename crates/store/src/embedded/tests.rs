@@ -308,3 +308,52 @@ async fn a_lease_that_ran_out_while_nobody_looked_takes_its_keys() {
     assert_eq!((gone.kind, &*gone.entry.key), (crate::EventKind::Delete, "/registry/things/leased"));
     assert!(matches!(store.revoke_lease(lease).await, Err(StoreError::UnknownLease(_))));
 }
+
+/// Whoever hung up while the disk was slow made room for more: what waits in memory had no end.
+#[tokio::test]
+async fn who_hangs_up_keeps_the_place_in_the_queue_until_the_write_is_done() {
+    let folder = tempfile::tempdir().expect("folder");
+    let store = open(folder.path());
+    let all = store.permits.available_permits();
+    {
+        // The committer waits for this.
+        let _state = store.shared.state.write();
+        for number in 0..3 {
+            let op = Op::Create { key: format!("/registry/things/{number}"), value: Bytes::new(), lease: None };
+            assert!(futures::FutureExt::now_or_never(store.commit(Transaction::one(op))).is_none());
+        }
+        assert_eq!(store.permits.available_permits(), all - 3);
+    }
+    let everybody = u32::try_from(all).expect("a number");
+    drop(store.permits.acquire_many(everybody).await.expect("open"));
+    assert!(store.get("/registry/things/2").await.expect("get").entry.is_some());
+}
+
+/// A compaction may take long. Who asks for a backup meanwhile waits for it, and does not keep a thread of the server.
+#[tokio::test]
+async fn what_waits_for_a_compaction_holds_up_nobody_else() {
+    let folder = tempfile::tempdir().expect("folder");
+    let store = open(&folder.path().join("data"));
+    create(&store, "a").await;
+    let (held, is_held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let shared = store.shared.clone();
+    let compaction = std::thread::spawn(move || {
+        let _compacting = shared.compacting.lock();
+        held.send(()).expect("somebody waits");
+        released.recv_timeout(std::time::Duration::from_secs(20)).is_ok()
+    });
+    is_held.recv().expect("a compaction");
+    let target = folder.path().join("backup");
+    let mut backup = Box::pin(store.backup(&target));
+    let mut check = Box::pin(store.check_live());
+    let mut history = Box::pin(store.history("/registry/things/a", |_| true));
+    assert!(futures::poll!(&mut backup).is_pending());
+    assert!(futures::poll!(&mut check).is_pending());
+    assert!(futures::poll!(&mut history).is_pending());
+    let _ = release.send(());
+    assert!(compaction.join().expect("it ends"), "this thread waited for the compaction");
+    assert_eq!(backup.await.expect("backup").objects, 1);
+    assert_eq!(check.await.expect("check").objects, 1);
+    history.await.expect("history");
+}

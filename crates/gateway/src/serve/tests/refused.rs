@@ -172,3 +172,87 @@ async fn oversized_bodies_are_refused_before_they_are_read() {
     assert!(raw(address, &format!("{head}{chunk}0\r\n\r\n")).await.starts_with("HTTP/1.1 413"));
     bed.tasks.stop(PATIENCE).await;
 }
+
+/// Browsers ask without a password whether they may send one. What is answered here is all that they get to.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_method_comes_to_a_backend_without_the_password() {
+    let nginx = |name: &str| format!("nginx.ingress.kubernetes.io/{name}");
+    for cors in [false, true] {
+        let mut bed = Bed::http();
+        let seen = Arc::new(AtomicUsize::new(0));
+        let counter = seen.clone();
+        let endpoint = served(&bed.tasks, false, None, move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            async { Ok(Response::new(text("fine"))) }
+        })
+        .await;
+        add_service(&mut bed.objects, "one", &[endpoint], None);
+        // user:open
+        let secret = json!({ "metadata": { "name": "users", "namespace": "n" }, "data": { "auth": "dXNlcjp7UExBSU59b3Blbg==" } });
+        bed.objects.secrets.insert(ferry_client::ObjectKey::new("n", "users"), read(secret));
+        let annotations = json!({
+            nginx("auth-type"): "basic", nginx("auth-secret"): "users", nginx("enable-cors"): cors.to_string(),
+        });
+        bed.ingress("i", annotations, "one");
+        bed.apply();
+        let asked = async |method: &str, headers: &[(&str, &str)]| {
+            let mut request = Request::builder().method(method).uri(format!("http://{}/", bed.at(80)));
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let answer = client(false).request(request.body(Full::default()).expect("a request")).await;
+            answer.expect("an answer").status().as_u16()
+        };
+        for method in ["GET", "POST", "OPTIONS", "HEAD", "PROPFIND"] {
+            assert_eq!(asked(method, &[]).await, 401, "{method}");
+        }
+        let preflight = [("origin", "https://a.example"), ("access-control-request-method", "GET")];
+        assert_eq!(asked("OPTIONS", &preflight).await, if cors { 204 } else { 401 });
+        assert_eq!(asked("GET", &preflight).await, 401);
+        assert_eq!(seen.load(Ordering::Relaxed), 0);
+        assert_eq!(asked("OPTIONS", &[("authorization", "Basic dXNlcjpvcGVu")]).await, 200);
+        bed.tasks.stop(PATIENCE).await;
+    }
+}
+
+/// A backend that begins to speak HTTP/2 on the connection would take requests that no rule was asked about.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_connection_becomes_another_form_of_http() {
+    let mut bed = Bed::http();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let endpoint = listener.local_addr().expect("an address");
+    let (heads, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    bed.tasks.spawn_until_stopped("backend", async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let Ok(byte) = stream.read_u8().await else { break };
+                head.push(byte);
+            }
+            let _ = heads.send(String::from_utf8_lossy(&head).to_ascii_lowercase());
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
+        }
+    });
+    add_service(&mut bed.objects, "one", &[endpoint], None);
+    bed.route(json!([{ "backendRefs": to("one") }]));
+    bed.apply();
+    for (protocol, passed) in [
+        ("h2c", false),
+        ("H2C", false),
+        ("websocket, h2c", false),
+        ("HTTP/2.0", false),
+        ("TLS/1.2", false),
+        ("websocket", true),
+        ("spdy/3.1", true),
+    ] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: {protocol}\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n"
+        );
+        let line = raw(bed.at(8080), &request).await;
+        assert!(line.starts_with("HTTP/1.1 200"), "{protocol}: {line}");
+        let head = tokio::time::timeout(PATIENCE, seen.recv()).await.expect("in time").expect("a request");
+        assert_eq!(head.contains("\r\nupgrade: "), passed, "{protocol}: {head}");
+        assert!(!head.contains("http2-settings"), "{head}");
+    }
+    bed.tasks.stop(PATIENCE).await;
+}
