@@ -13,7 +13,7 @@ use crate::resolve::Resource;
 use crate::servers;
 use crate::surroundings;
 use crate::why;
-use crate::world::{World, is_true, kind_in, known_kind};
+use crate::world::{World, ago, event_time, is_true, kind_in, known_kind};
 
 /// Where a list is read from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,7 @@ const LISTS: &[(&str, &str, Scope)] = &[
     ("limitranges", "/api/v1/limitranges", Own),
     ("serviceaccounts", "/api/v1/serviceaccounts", Own),
     ("nodes", "/api/v1/nodes", All),
+    ("namespaces", "/api/v1/namespaces", All),
     ("persistentvolumes", "/api/v1/persistentvolumes", All),
     (ALL_PODS, "/api/v1/pods", All),
     (ALL_CLAIMS, "/api/v1/persistentvolumeclaims", All),
@@ -47,6 +48,7 @@ const LISTS: &[(&str, &str, Scope)] = &[
     ("networkpolicies", "/apis/networking.k8s.io/v1/networkpolicies", Own),
     ("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Own),
     (ALL_BUDGETS, "/apis/policy/v1/poddisruptionbudgets", All),
+    (ALL_INGRESSES, "/apis/networking.k8s.io/v1/ingresses", All),
     ("ingressclasses", "/apis/networking.k8s.io/v1/ingressclasses", All),
     ("gatewayclasses", "/apis/gateway.networking.k8s.io/v1/gatewayclasses", All),
     (ALL_GATEWAYS, "/apis/gateway.networking.k8s.io/v1/gateways", All),
@@ -75,6 +77,8 @@ const LISTS: &[(&str, &str, Scope)] = &[
 pub(crate) const ALL_PODS: &str = "pods of all namespaces";
 pub(crate) const ALL_CLAIMS: &str = "claims of all namespaces";
 pub(crate) const ALL_BUDGETS: &str = "disruption budgets of all namespaces";
+/// Ingresses of all namespaces: they share hosts and paths.
+pub(crate) const ALL_INGRESSES: &str = "ingresses of all namespaces";
 /// Gateways of all namespaces: routes name those of others too.
 pub(crate) const ALL_GATEWAYS: &str = "gateways of all namespaces";
 pub(crate) const VALIDATING: &str = "validatingwebhookconfigurations";
@@ -110,7 +114,7 @@ fn needed(kind: &str) -> Vec<&'static str> {
             OF_WORKLOADS
         }
         "Service" => &["pods", "deployments", "statefulsets", "daemonsets"],
-        "Ingress" => &["pods", "deployments", "statefulsets", "daemonsets", "ingressclasses"],
+        "Ingress" => &["pods", "deployments", "statefulsets", "daemonsets", "ingressclasses", ALL_INGRESSES],
         "Gateway" => return ["events", "gatewayclasses"].into(),
         "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" | "UDPRoute" => {
             &["pods", "deployments", "statefulsets", "daemonsets", "gatewayclasses", ALL_GATEWAYS]
@@ -128,8 +132,9 @@ fn needed(kind: &str) -> Vec<&'static str> {
                 .into();
         }
         "ResourceClaim" => return vec!["events", "deviceclasses", "resourceslices", "pods"],
-        "PersistentVolume" => return ["events", "storageclasses", ALL_CLAIMS].into(),
-        "NetworkPolicy" => return ["events", "pods"].into(),
+        "PersistentVolume" => return ["events", "nodes", "storageclasses", ALL_CLAIMS].into(),
+        "StorageClass" => return ["events", "csidrivers", "csinodes"].into(),
+        "NetworkPolicy" => return ["events", "pods", "namespaces"].into(),
         "Node" => return ["events", "nodes", ALL_PODS, ALL_BUDGETS].into(),
         _ => return ["events"].into(),
     };
@@ -147,7 +152,13 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
             let world = nodes::joining(cluster, name).await;
             return world.ok_or_else(absent);
         }
-        Ok(None) => return Err(absent()),
+        Ok(None) => {
+            let told = last_event(cluster, resource, namespace, name).await;
+            return Err(match (told, absent()) {
+                (Some(told), Error::NotFound(text)) => Error::NotFound(format!("{text}; its last Event: {told}")),
+                (_, error) => error,
+            });
+        }
         Err(error) if error.is_of_server() => return unwell(cluster, resource, namespace, name).await.ok_or(error),
         Err(error) => return Err(error),
     };
@@ -177,6 +188,12 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
     if wants_all_pods(&world) {
         add_list(cluster, &mut world, ALL_PODS).await;
     }
+    if matches!(kind, "Role" | "ClusterRole") {
+        match cluster.groups().await {
+            Ok(groups) => world.put(why::SERVED, groups),
+            Err(error) => world.unseen.push(format!("{}: {error}", why::SERVED)),
+        }
+    }
     if kind == "Node" {
         nodes::add(cluster, &mut world).await;
     }
@@ -192,6 +209,17 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
     let failing = servers::failing(cluster).await;
     world.put(servers::CHECKS, failing);
     Ok(world)
+}
+
+/// What was last said of an object that is not there (any more).
+async fn last_event(cluster: &Cluster, resource: &Resource, namespace: &str, name: &str) -> Option<String> {
+    let place = if resource.namespaced { namespace } else { "default" };
+    let path = format!("/api/v1/namespaces/{place}/events?fieldSelector=involvedObject.name%3D{name}");
+    let mut events = cluster.list(&path).await.ok()?;
+    events.retain(|event| object::text(event, "/involvedObject/kind") == resource.kind);
+    let last = events.into_iter().max_by_key(event_time)?;
+    let when = event_time(&last).map(|at| format!("{} ago, ", ago(Timestamp::now(), at))).unwrap_or_default();
+    Some(format!("{when}{}: {}", object::text(&last, "/reason"), object::text(&last, "/message")))
 }
 
 /// The object cannot be read because the server is not well: what is known is how the server is.
@@ -214,7 +242,10 @@ fn place(resource: &Resource, namespace: &str) -> String {
 fn wants_all_pods(world: &World) -> bool {
     let is_held = |pod: &Value| !is_true(pod, "Ready") && object::text(pod, "/status/phase") != "Succeeded";
     let known = world.seen(ALL_PODS).is_some();
-    !known && (world.all("pods").iter().any(is_held) || !world.all("networkpolicies").is_empty())
+    // The pods that a Service means may stand in another namespace.
+    let selects = !object::map(&world.target, "/spec/selector").is_empty();
+    let without = known_kind(&world.target) == "Service" && selects && world.selected_by_service().is_empty();
+    !known && (without || world.all("pods").iter().any(is_held) || !world.all("networkpolicies").is_empty())
 }
 
 async fn add_list(cluster: &Cluster, world: &mut World, wanted: &str) {
@@ -301,11 +332,17 @@ async fn add_last_lines(cluster: &Cluster, world: &mut World, namespace: &str) {
                 }
             }
             Err(Error::Refused { code: 401 | 403, .. }) => {
-                world.unread_logs.insert(container);
+                world.unread_logs.insert(container, "you may not read its log".to_owned());
             }
-            // It is gone, or its node does not answer.
-            Err(_) => {
+            // The kubelet says that there is none any more.
+            Err(Error::Refused { code: 400 | 404, .. }) => {
                 world.read_logs.insert(container);
+            }
+            Err(Error::Refused { message, .. }) => {
+                world.unread_logs.insert(container, format!("its log could not be read: {message}"));
+            }
+            Err(error) => {
+                world.unread_logs.insert(container, format!("its log could not be read: {error}"));
             }
         }
     }

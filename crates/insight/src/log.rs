@@ -1,7 +1,22 @@
 //! The line of a log that says what went wrong.
 
-/// Words with which programs begin the line that matters; the first in this order that is there wins over the others.
-const LOUD: [&str; 8] = ["panic:", "fatal", "traceback", "exception", "error", "cannot", "failed", "refused"];
+/// Words of the line that matters.
+const LOUD: [&str; 14] = [
+    "panic:",
+    "fatal",
+    "traceback",
+    "exception",
+    "error",
+    "cannot",
+    "failed",
+    "refused",
+    "denied",
+    "forbidden",
+    "invalid",
+    "unrecognized",
+    "unknown option",
+    "no such file",
+];
 
 /// So many characters of a line are shown.
 const LONGEST: usize = 400;
@@ -39,6 +54,7 @@ mod tests {
             ("panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n", "panic: boom"),
             ("Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'DB'\n", "KeyError: 'DB'"),
             ("going down\n", "going down"),
+            ("nc: invalid option -- 's'\nUsage: nc [-l]\n\t-e PROG\tRun it\n", "nc: invalid option -- 's'"),
             ("a\u{1b}[31mfatal: x\n", "a [31mfatal: x"),
         ] {
             assert_eq!(line_that_matters(log), want, "{log:?}");

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, Error};
 use crate::gather::{BEHIND, BEHIND_SLICES, MUTATING, REMAINING, VALIDATING};
 use crate::resolve::{self, Resource};
 use crate::why;
-use crate::world::{Content, Presence, World, is_true, known_kind};
+use crate::world::{Content, Presence, Serving, World, is_true, known_kind};
 
 /// So many pods are looked at for what they name, and so many objects are asked for.
 const PODS: usize = 16;
@@ -83,8 +83,8 @@ pub(crate) async fn add_access(cluster: &Cluster, world: &mut World) {
     }
 }
 
-/// The names of its keys; values stay where they are.
-fn content(item: &Value) -> Content {
+/// The names of its keys; values stay where they are. A certificate is shown to everybody anyway.
+pub(crate) fn content(item: &Value) -> Content {
     let maps = ["/data", "/binaryData"].into_iter().flat_map(|pointer| object::map(item, pointer).keys());
     let decoded = |text: &str| serde_json::from_slice::<Value>(&STANDARD.decode(text).ok()?).ok();
     let registries = match object::text(item, "/type") {
@@ -94,7 +94,13 @@ fn content(item: &Value) -> Content {
         "kubernetes.io/dockercfg" => decoded(object::text(item, "/data/.dockercfg")),
         _ => None,
     };
+    let shown = item.pointer("/data/tls.crt").and_then(Value::as_str);
+    let certificate = match shown.map(|shown| STANDARD.decode(shown).unwrap_or_default()) {
+        None => Serving::Unseen,
+        Some(pem) => ferry_x509::Certificate::first_of_pem(&pem).map_or(Serving::Unreadable, Serving::Read),
+    };
     Content {
+        certificate,
         keys: maps.cloned().collect(),
         kind: object::text(item, "/type").to_owned(),
         registries: registries

@@ -19,8 +19,8 @@ pub struct World {
     pub(crate) last_lines: BTreeMap<String, String>,
     /// Containers whose log was read, by the same name.
     pub(crate) read_logs: BTreeSet<String>,
-    /// Containers whose log could not be read, by the same name.
-    pub(crate) unread_logs: BTreeSet<String>,
+    /// Why the log of a container could not be read, by the same name.
+    pub(crate) unread_logs: BTreeMap<String, String>,
     /// Objects that others name, by plural and name: what is known of each.
     named: BTreeMap<(String, String), Presence>,
     /// What could not be read, and why.
@@ -42,6 +42,17 @@ pub(crate) struct Content {
     pub kind: String,
     /// The registries that a pull Secret has credentials for.
     pub registries: Vec<String>,
+    /// What a Secret of type kubernetes.io/tls is for.
+    pub certificate: Serving,
+}
+
+/// A certificate that a server shows, as far as it was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Serving {
+    #[default]
+    Unseen,
+    Unreadable,
+    Read(ferry_x509::Certificate),
 }
 
 impl World {
@@ -97,12 +108,7 @@ impl World {
             .filter(|item| is_owned_by(item, target))
             .map(object::uid)
             .collect();
-        let selector = object::map(&self.target, "/spec/selector");
-        let selects = |pod: &Value| {
-            known_kind(&self.target) == "Service"
-                && !selector.is_empty()
-                && LabelSelector::from_map(selector).matches(object::labels(pod))
-        };
+        let selects = |pod: &Value| known_kind(&self.target) == "Service" && is_selected(&self.target, pod);
         let is_own = |pod: &Value| {
             let owners = object::items(pod, "/metadata/ownerReferences").iter();
             let mut owners = owners.map(|owner| object::text(owner, "/uid"));
@@ -111,6 +117,11 @@ impl World {
         let mut pods: Vec<&Value> = self.all("pods").iter().collect();
         pods.sort_by_key(|pod| !is_own(pod));
         pods
+    }
+
+    /// The pods that the target means, which is a Service.
+    pub(crate) fn selected_by_service(&self) -> Vec<&Value> {
+        self.all("pods").iter().filter(|pod| is_selected(&self.target, pod)).collect()
     }
 
     /// Pods whose labels a selector of the form `matchLabels`/`matchExpressions` selects.
@@ -148,6 +159,12 @@ fn concerns(event: &Value, about: &Value) -> bool {
     of("name") == object::name(about) && of("kind") == kind && (kind == "Node" || of("uid").is_empty())
 }
 
+/// Whether a Service selects a pod.
+fn is_selected(service: &Value, pod: &Value) -> bool {
+    let selector = object::map(service, "/spec/selector");
+    !selector.is_empty() && LabelSelector::from_map(selector).matches(object::labels(pod))
+}
+
 pub(crate) fn is_owned_by(item: &Value, uid: &str) -> bool {
     object::items(item, "/metadata/ownerReferences")
         .iter()
@@ -165,6 +182,7 @@ fn group_of(kind: &str) -> Option<&'static str> {
         | "PersistentVolumeClaim"
         | "ResourceQuota"
         | "ServiceAccount"
+        | "Secret"
         | "ReplicationController" => "",
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => "apps",
         "Job" | "CronJob" => "batch",
@@ -181,7 +199,8 @@ fn group_of(kind: &str) -> Option<&'static str> {
         | "MutatingAdmissionPolicyBinding" => "admissionregistration.k8s.io",
         "ResourceClaim" => "resource.k8s.io",
         "Lease" => "coordination.k8s.io",
-        "RoleBinding" | "ClusterRoleBinding" => "rbac.authorization.k8s.io",
+        "Role" | "ClusterRole" | "RoleBinding" | "ClusterRoleBinding" => "rbac.authorization.k8s.io",
+        "StorageClass" => "storage.k8s.io",
         "APIService" => "apiregistration.k8s.io",
         "CustomResourceDefinition" => "apiextensions.k8s.io",
         _ => return None,

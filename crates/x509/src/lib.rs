@@ -3,10 +3,12 @@
 //!
 //! Reads bytes and nothing else; must not depend on any other crate of Ferry.
 
+mod certificate;
 mod error;
 mod request;
 mod subject;
 
+pub use certificate::Certificate;
 pub use error::Error;
 pub use request::{REQUEST_LABEL, Request};
 pub use subject::{Subject, UID_OID};

@@ -46,7 +46,11 @@ const CASES: &[Case] = &[
         1,
         &["their ServiceAccount \"gone\" does not exist", "kubectl create serviceaccount -n why gone"],
     ),
-    ("sts/no-service", 1, &["its Service \"gone\" (spec.serviceName) does not exist"]),
+    (
+        "sts/no-service",
+        1,
+        &["its Service \"gone\" (spec.serviceName) does not exist", "kubectl set selector -n why service/gone"],
+    ),
     ("ds/nowhere", 1, &["is meant for it", "kubectl label node e2e gpu=yes"]),
     ("svc/typo", 1, &["its selector app=wel matches no pod in why", "app="]),
     ("svc/port-name", 1, &["targetPort \"http\" (port 80/TCP) is the name of no container port"]),
@@ -58,6 +62,15 @@ const CASES: &[Case] = &[
     ("ing/bucket", 1, &["the Bucket \"static\", is no Service", "sends requests to Services alone"]),
     ("ing/annotated", 1, &["probably", "kubernetes.io/ingress.class names the class \"why-nope\""]),
     ("netpol/nothing", 1, &["selects no pod"]),
+    (
+        "netpol/from-nobody",
+        1,
+        &["no namespace has the labels name=default", "use kubernetes.io/metadata.name: default"],
+    ),
+    ("role/well", 0, &["nothing holds it up"]),
+    ("role/other-group", 1, &["its rule 1 grants nothing for deployments", "deployments are of \"apps\""]),
+    ("secret/no-certificate", 1, &["it holds no certificate"]),
+    ("pv/why-nowhere", 1, &["no node can have it", "kubernetes.io/hostname=gone"]),
     ("cj/never", 1, &["no day of the calendar fits its schedule"]),
     ("cj/suspended", 0, &["nothing holds it up", "it is suspended"]),
     ("job/fails", 1, &["backoffLimit=0", "exit code 7", "cannot reach db"]),
@@ -94,12 +107,17 @@ pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("stuck  10  scheduler") && text.contains("disk=ssd"), "{text}");
     assert_eq!(ask(cluster, &["trace", "-n", NAMESPACE, "po/well"]).0, Some(0));
+    // Who follows is told the same in the end.
+    for follow in [&[][..], &["--follow"]] {
+        let (code, text) = ask(cluster, &[&["trace", "-n", NAMESPACE, "job/fails"], follow].concat());
+        assert!(code == Some(1) && text.contains("backoffLimit=0"), "{code:?}: {text}");
+    }
     let none = r#"{"metadata":{"finalizers":null}}"#;
     cluster.kubectl(&["patch", "configmap", "held", "-n", NAMESPACE, "--type=merge", "-p", none]);
     cluster.kubectl(&["delete", "validatingwebhookconfiguration", "why-dead"]);
     cluster.kubectl(&["delete", "validatingadmissionpolicybinding/why-limits", "validatingadmissionpolicy/why-limits"]);
     cluster.kubectl(&["delete", "storageclass/why-csi", "csidriver/csi.why.example", "deviceclass/why-devices"]);
-    cluster.kubectl(&["delete", "pv", "why-small", "why-kept"]);
+    cluster.kubectl(&["delete", "pv", "why-small", "why-kept", "why-nowhere"]);
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"]);
 }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::flight::Write;
 use super::story::Story;
+use crate::why;
 use crate::world::{is_true, span, time_at};
 
 /// One step, in the numbering of the twelve hops.
@@ -42,14 +43,38 @@ pub(super) fn of(story: &Story) -> Trace {
     if let Some(pod) = pod {
         super::pod::of_pod(story, pod, &mut line);
     }
-    let kind = object::text(&story.world.target, "/kind");
-    let finished = if super::has_pods(&story.world.target) {
-        let enough = story.pods.len() as i64 >= wanted(story) && wanted(story) > 0;
-        enough && story.pods.iter().all(|pod| is_done(story, pod)) || (wanted(story) == 0 && kind != "Pod")
-    } else {
-        true
-    };
+    let finished = is_finished(story);
+    if let Some(next) = next_job(story) {
+        line.notes.push(format!("its next Job is due at {}", ferry_meta::time::time(next)));
+    }
     line.finish(story, finished)
+}
+
+fn is_finished(story: &Story) -> bool {
+    let target = &story.world.target;
+    let kind = crate::world::known_kind(target);
+    let job = match kind {
+        "Job" => Some(target),
+        "CronJob" => story.chain.get(1),
+        _ => None,
+    };
+    // Of a Job, its controller says when it is over: a pod that failed may have a successor.
+    match (kind, job) {
+        ("CronJob", None) => true,
+        ("Job" | "CronJob", Some(job)) => ["Complete", "Failed"].iter().any(|name| is_true(job, name)),
+        _ if !super::has_pods(target) => true,
+        _ => {
+            let enough = story.pods.len() as i64 >= wanted(story) && wanted(story) > 0;
+            enough && story.pods.iter().all(|pod| is_done(story, pod)) || (wanted(story) == 0 && kind != "Pod")
+        }
+    }
+}
+
+/// When a CronJob that has started none so far is due.
+pub(super) fn next_job(story: &Story) -> Option<Timestamp> {
+    let target = &story.world.target;
+    let waits = crate::world::known_kind(target) == "CronJob" && story.chain.len() == 1;
+    waits.then(|| why::next_job(&story.world, target)).flatten()
 }
 
 fn wanted(story: &Story) -> i64 {

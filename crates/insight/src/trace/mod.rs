@@ -105,6 +105,11 @@ pub async fn follow(
             let mut story = read(cluster, resource, namespace, name).await?;
             story.keep_to(&mut followed);
             let trace = hops(&story);
+            if trace.finished {
+                // What it still waits for is no matter any more; what is wrong with it is.
+                explain(cluster, resource, namespace, name, &mut story).await?;
+                story.held.retain(|finding| !finding.underway);
+            }
             if !tell(&story, &trace) || trace.finished {
                 return Ok(true);
             }

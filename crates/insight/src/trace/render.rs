@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::hops::{Hop, Trace};
 use super::story::Story;
-use crate::why::Finding;
-use crate::world::{ago, span};
+use crate::why::{self, Finding};
+use crate::world::{ago, known_kind, span};
 
 /// What each number stands for is the numbering of the twelve hops from `kubectl apply` to a pod that can be reached.
 pub fn lines(trace: &Trace) -> Vec<String> {
@@ -54,14 +54,23 @@ pub fn summary(story: &Story, trace: &Trace) -> (String, String) {
     let ended = |pod: &Value| matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed");
     // Times in whole seconds tell no less than one.
     let total = if trace.total == 0 { "less than a second".to_owned() } else { span(trace.total) };
-    let over = story.pods.first().is_some_and(ended);
+    let kind = known_kind(story.target());
+    let has_pods = super::has_pods(story.target());
+    let is_stuck = why::held(&story.held).is_some_and(|finding| !finding.underway);
+    let over = story.pods.first().is_some_and(ended) || matches!(kind, "Job" | "CronJob");
     let state = match trace.finished {
+        true if kind == "CronJob" && story.chain.len() == 1 => "it has started no Job so far".to_owned(),
         true if over => format!("over after {total}"),
-        true if super::has_pods(story.target()) => format!("ready after {total}"),
-        true => format!("written in {}", span(trace.total)),
-        false => {
+        true if has_pods && !is_stuck => format!("ready after {total}"),
+        true if !has_pods => format!("written in {}", span(trace.total)),
+        _ => {
             let since = trace.start.map(|start| ago(story.world.now, start)).unwrap_or_default();
-            format!("not ready {since} after it was asked for; the last that happened was after {}", span(trace.total))
+            let what = match kind {
+                _ if is_stuck => "stuck",
+                "Job" | "CronJob" => "not over",
+                _ => "not ready",
+            };
+            format!("{what} {since} after it was asked for; the last that happened was after {}", span(trace.total))
         }
     };
     let head = format!("{}{place}: {state}", story.title);

@@ -203,3 +203,53 @@ fn what_goes_no_further_because_somebody_wants_it_so_is_not_stuck() {
     let shown = waits(&story, &trace).join("\n");
     assert!(shown.contains("note") && shown.contains("to change: kubectl rollout resume"), "{shown}");
 }
+
+fn of_kind(kind: &str, parts: Value, jobs: Value, pods: Value) -> Story {
+    let mut target = json!({ "kind": kind, "metadata": { "name": "j", "namespace": "d", "uid": "j", "creationTimestamp": "2026-01-01T12:00:00Z" } });
+    for (key, part) in parts.as_object().unwrap() {
+        target[key] = part.clone();
+    }
+    let mut world = World::new(target, ferry_meta::time::parse("2026-01-01T12:01:00Z").unwrap());
+    world.put("jobs", jobs.as_array().unwrap().clone());
+    world.put("pods", pods.as_array().unwrap().clone());
+    Story::of(world, &[])
+}
+
+#[test]
+fn a_cron_job_that_waits_for_its_time_is_not_said_to_be_late() {
+    let story = of_kind("CronJob", json!({ "spec": { "schedule": "30 12 * * *" } }), json!([]), json!([]));
+    let trace = hops(&story);
+    assert_eq!(state(&story, &trace), State::Done);
+    let (head, tail) = summary(&story, &trace);
+    assert!(head.ends_with("it has started no Job so far"), "{head}");
+    assert!(tail.contains("its next Job is due at 2026-01-01T12:30:00Z"), "{tail}");
+}
+
+#[test]
+fn a_job_is_over_when_its_controller_says_so() {
+    let owner = json!([{ "uid": "j", "controller": true }]);
+    let failed = json!([{ "kind": "Pod", "metadata": { "name": "p", "uid": "p", "ownerReferences": owner }, "spec": { "nodeName": "n" }, "status": { "phase": "Failed" } }]);
+    let with = |condition: &str| json!({ "status": { "conditions": [{ "type": condition, "status": "True" }] } });
+    for (parts, pods, want) in [
+        (json!({}), failed.clone(), false),
+        (with("Failed"), failed, true),
+        // Its pods may be gone by then.
+        (with("Complete"), json!([]), true),
+        (with("Suspended"), json!([]), false),
+    ] {
+        let trace = hops(&of_kind("Job", parts.clone(), json!([]), pods));
+        assert_eq!(trace.finished, want, "{parts}");
+    }
+}
+
+#[test]
+fn what_is_stuck_is_not_said_to_be_ready() {
+    let parts = json!({ "metadata": { "name": "j", "namespace": "d", "uid": "j", "creationTimestamp": "2026-01-01T12:00:00Z" }, "status": { "desiredNumberScheduled": 0 } });
+    let mut story = of_kind("DaemonSet", parts, json!([]), json!([]));
+    story.world.put("nodes", vec![json!({ "metadata": { "name": "n" } })]);
+    story.held = why::findings(&story.world);
+    let trace = hops(&story);
+    assert_eq!(state(&story, &trace), State::Stuck);
+    let (head, _) = summary(&story, &trace);
+    assert!(head.contains("stuck 1 min 0 s after it was asked for"), "{head}");
+}

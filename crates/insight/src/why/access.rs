@@ -16,15 +16,19 @@ pub(crate) fn role_plural(binding: &Value) -> &'static str {
 
 /// The ServiceAccounts among the subjects, as namespace and name.
 pub(crate) fn accounts(binding: &Value) -> impl Iterator<Item = (&str, &str)> {
-    object::items(binding, "/subjects").iter().filter(|subject| object::text(subject, "/kind") == "ServiceAccount").map(
-        |subject| {
-            let namespace = match object::text(subject, "/namespace") {
-                "" => object::namespace(binding),
-                namespace => namespace,
-            };
-            (namespace, object::text(subject, "/name"))
-        },
-    )
+    object::items(binding, "/subjects").iter().filter_map(|subject| {
+        let (kind, name) = (object::text(subject, "/kind"), object::text(subject, "/name"));
+        let namespace = match object::text(subject, "/namespace") {
+            "" => object::namespace(binding),
+            namespace => namespace,
+        };
+        match kind {
+            "ServiceAccount" => Some((namespace, name)),
+            // The name under which an account acts.
+            "User" => name.strip_prefix("system:serviceaccount:")?.split_once(':'),
+            _ => None,
+        }
+    })
 }
 
 pub(super) fn binding(world: &World, binding: &Value) -> Vec<Finding> {

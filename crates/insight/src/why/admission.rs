@@ -251,16 +251,41 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
     }
 }
 
-/// The commands that let somebody do something in a namespace.
+/// The commands that let somebody do something, in a namespace or (without one) everywhere.
 fn grant(user: &str, verb: &str, resource: &str, namespace: &str) -> String {
-    let name = format!("{verb}-{}", resource.replace('/', "-"));
+    let name = format!("{verb}-{}", resource.replace(['/', '.'], "-"));
     let who = match user.strip_prefix("system:serviceaccount:") {
         Some(account) => format!("--serviceaccount={account}"),
         None => format!("--user={user}"),
     };
+    let (role, place) = match namespace {
+        "" => ("clusterrole", String::new()),
+        namespace => ("role", format!("-n {namespace} ")),
+    };
     format!(
-        "kubectl create role -n {namespace} {name} --verb={verb} --resource={resource} && kubectl create rolebinding -n {namespace} {name} --role={name} {who}"
+        "kubectl create {role} {place}{name} --verb={verb} --resource={resource} && kubectl create {role}binding {place}{name} --{role}={name} {who}"
     )
+}
+
+/// What gives a program the right for the want of which it ended, as it says itself: the sentence is the API server's.
+pub(super) fn lacking_right(pod: &Value, line: &str) -> Option<String> {
+    let at = line.find("User \"").or_else(|| line.find("User \\\""))?;
+    let told = line[at..].replace("\\\"", "\"");
+    let Refusal::Forbidden { user, verb, resource } = Refusal::read(&told) else { return None };
+    let own = format!("system:serviceaccount:{}:", object::namespace(pod));
+    let between = |before: &str| {
+        let (_, rest) = told.split_once(before)?;
+        rest.split('"').next()
+    };
+    let group = between("in API group \"").unwrap_or_default();
+    let resource = match (group, resource.split_once('/')) {
+        ("", _) => resource,
+        (group, Some((plural, sub))) => format!("{plural}.{group}/{sub}"),
+        (group, None) => format!("{resource}.{group}"),
+    };
+    let namespace = between("in the namespace \"").unwrap_or_default();
+    let commands = grant(&user, &verb, &resource, namespace);
+    user.starts_with(&own).then(|| format!("if it is to have that right: {commands}"))
 }
 
 /// `create Claim d-x-0 for Pod x-0 in StatefulSet x failed error: …`: the claim that could not be made.

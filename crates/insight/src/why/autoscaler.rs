@@ -3,8 +3,11 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, is_failing, pod, said, workload};
-use crate::world::{World, standing};
+use super::{Finding, Reason, is_failing, is_young, pod, rollout, said, workload};
+use crate::world::{World, standing, time_at};
+
+/// After so long there are figures of what a pod uses.
+const MEASURED_SECONDS: i64 = 90;
 
 pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     let (kind, name) =
@@ -68,6 +71,14 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     }
     if let Some(inactive) = standing(target, "ScalingActive", "False") {
         return vec![inactive_because(world, target, inactive, &scaled)];
+    }
+    if object::items(target, "/status/conditions").is_empty() {
+        let cause = "the autoscaling controller has not looked at it yet";
+        return vec![
+            finding(Reason::ControllerBehind, cause.into())
+                .underway_if(is_young(world, target))
+                .advise(rollout::CONTROLLERS),
+        ];
     }
     match standing(target, "ScalingLimited", "True") {
         Some(limited) if object::text(limited, "/reason") == "TooManyReplicas" => {
@@ -155,6 +166,12 @@ fn inactive_because(world: &World, target: &Value, inactive: &Value, scaled: &st
         }
         _ => {}
     }
+    if let Some(missing) = no_such_container(world, target) {
+        return found(Reason::HpaMetrics, &format!("{none}: {missing}")).advise(format!(
+            "name a container that it has in spec.metrics: kubectl edit -n {namespace} hpa/{}",
+            object::name(target)
+        ));
+    }
     // Utilization is a share of what the containers ask for.
     if let Some(missing) = without_requests(world, target) {
         let cause = format!("{none}: {missing}");
@@ -173,15 +190,36 @@ fn inactive_because(world: &World, target: &Value, inactive: &Value, scaled: &st
             return about.because_of(inner);
         }
     }
-    found(Reason::HpaMetrics, none).advise(format!(
+    // What pods use is measured for a while before anybody can tell it.
+    let ready = |pod: &&&Value| time_at(standing(pod, "Ready", "True")?, "/lastTransitionTime");
+    let since = pods.iter().filter_map(|pod| ready(&pod)).min();
+    let early = group == "metrics.k8s.io"
+        && (is_young(world, target)
+            || since.is_some_and(|at| world.now.as_second() - at.as_second() < MEASURED_SECONDS));
+    found(Reason::HpaMetrics, none).underway_if(early).advise(format!(
         "the resource metrics must be there for its pods: kubectl top pods -n {namespace} (served by {group})"
     ))
 }
 
+/// The workload that is to be scaled, where it is of a kind that is read.
+fn scaled<'a>(world: &'a World, target: &Value) -> Option<&'a Value> {
+    let kind = object::text(target, "/spec/scaleTargetRef/kind").to_lowercase();
+    world.find(&format!("{kind}s"), object::text(target, "/spec/scaleTargetRef/name"))
+}
+
+/// A metric of a container that the target does not have.
+fn no_such_container(world: &World, target: &Value) -> Option<String> {
+    let containers = object::items(scaled(world, target)?, "/spec/template/spec/containers");
+    let names: Vec<&str> = containers.iter().map(|one| object::text(one, "/name")).collect();
+    let wanted =
+        object::items(target, "/spec/metrics").iter().map(|one| object::text(one, "/containerResource/container"));
+    let missing = wanted.into_iter().find(|name| !name.is_empty() && !names.contains(name))?;
+    Some(format!("it measures the container {missing:?}, and its target has {}", super::named(&names)))
+}
+
 /// The container of the target's template that names no request for a resource which is measured by utilization.
 fn without_requests(world: &World, target: &Value) -> Option<String> {
-    let kind = object::text(target, "/spec/scaleTargetRef/kind").to_lowercase();
-    let scaled = world.find(&format!("{kind}s"), object::text(target, "/spec/scaleTargetRef/name"))?;
+    let scaled = scaled(world, target)?;
     object::items(target, "/spec/metrics").iter().find_map(|metric| {
         let resource =
             metric.get("resource").filter(|resource| object::text(resource, "/target/type") == "Utilization")?;

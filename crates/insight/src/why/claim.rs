@@ -134,7 +134,9 @@ fn by_class(world: &World, claim: &Value) -> Option<Finding> {
                 );
             }
             let cause = "it names no storageClassName, and the cluster has no default class".to_owned();
-            let advice = match classes.and_then(<[Value]>::first) {
+            // One for which probably nobody makes volumes would not help.
+            let usable = |class: &&Value| !is_unknown(world, object::text(class, "/provisioner"));
+            let advice = match classes.and_then(|classes| classes.iter().find(usable)) {
                 Some(class) => {
                     format!(
                         "make one the default: kubectl annotate storageclass {} {DEFAULT}=true --overwrite",
@@ -212,24 +214,13 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
         .detail(said(failed))
         .advise(format!("look at the log of {provisioner}, which tries again"));
     }
-    let known = |list: &str, pointer: &str| {
-        world.seen(list).map(|items| {
-            items.iter().any(|item| match pointer {
-                "" => object::name(item) == provisioner,
-                pointer => {
-                    object::items(item, pointer).iter().any(|driver| object::text(driver, "/name") == provisioner)
-                }
-            })
-        })
-    };
-    if known("csidrivers", "") == Some(false) && known("csinodes", "/spec/drivers") != Some(true) {
+    if is_unknown(world, provisioner) {
         let cause = format!(
             "nobody makes its volume: the provisioner {provisioner} of class {name} is not there as a CSI driver"
         );
-        return finding(Reason::ProvisionerMissing, cause)
-            .probably()
-            .detail("there is no CSIDriver of that name, and no node has registered it; a provisioner may also work without")
-            .advise(format!("install {provisioner}, or create the claim with another class: kubectl get storageclass"));
+        return finding(Reason::ProvisionerMissing, cause).probably().detail(NO_DRIVER).advise(format!(
+            "install {provisioner}, or create the claim with another class: kubectl get storageclass"
+        ));
     }
     let told = world.events(claim).pop().map(|event| object::text(event, "/message")).unwrap_or_default();
     // A class that waits for a pod asks for the volume when that has a node.
@@ -239,6 +230,28 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
         .underway_if(early)
         .detail(told)
         .advise(format!("see that the pods of {provisioner} run, and what they log"))
+}
+
+const NO_DRIVER: &str =
+    "there is no CSIDriver of that name, and no node has registered it; a provisioner may also work without";
+
+/// Whether nothing in the cluster calls itself like a provisioner.
+fn is_unknown(world: &World, provisioner: &str) -> bool {
+    let driver = world.seen("csidrivers").map(|all| all.iter().any(|one| object::name(one) == provisioner));
+    let is_it = |driver: &Value| object::text(driver, "/name") == provisioner;
+    let on_node = |node: &Value| object::items(node, "/spec/drivers").iter().any(is_it);
+    driver == Some(false) && !world.all("csinodes").iter().any(on_node)
+}
+
+/// A class of its own: whether anybody makes volumes for it.
+pub(super) fn class(world: &World, class: &Value) -> Option<Finding> {
+    let provisioner = object::text(class, "/provisioner");
+    (provisioner != NO_PROVISIONER && is_unknown(world, provisioner)).then(|| {
+        let cause = format!("nobody makes volumes for it: its provisioner {provisioner} is not there as a CSI driver");
+        Finding::new(Reason::ProvisionerMissing, class, cause).probably().detail(NO_DRIVER).advise(format!(
+            "install {provisioner}; a class's provisioner cannot be changed: to name another, create the class anew"
+        ))
+    })
 }
 
 fn waits_for_pod(class: &Value) -> bool {

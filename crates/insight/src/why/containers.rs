@@ -77,9 +77,18 @@ pub(super) fn maker(world: &World, pod: &Value) -> Option<String> {
     Some(format!("{}/{name}", kind.to_lowercase()))
 }
 
+/// The node whose kubelet reads the pod from a file there: what the API shows of it is a copy.
+fn of_file(pod: &Value) -> Option<&str> {
+    object::annotations(pod).get("kubernetes.io/config.mirror")?;
+    Some(object::text(pod, "/spec/nodeName"))
+}
+
 /// The command with which what the pod is made from can be changed.
 pub(super) fn edit(world: &World, pod: &Value) -> String {
     let namespace = object::namespace(pod);
+    if let Some(node) = of_file(pod) {
+        return format!("change its file on node {node}, in the kubelet's folder for static pods (staticPodPath)");
+    }
     match maker(world, pod) {
         // The template of a Job cannot be changed; that of a CronJob counts for the next one.
         Some(job) if job.starts_with("job/") => match cron_of(world, &job) {
@@ -103,7 +112,7 @@ fn cron_of(world: &World, job: &str) -> Option<String> {
 
 /// The image is one of the few things that can be changed in a pod.
 pub(super) fn change_image(world: &World, pod: &Value) -> String {
-    match maker(world, pod) {
+    match maker(world, pod).or_else(|| of_file(pod).map(str::to_owned)) {
         Some(_) => edit(world, pod),
         None => format!("kubectl edit -n {} {}", object::namespace(pod), title(pod)),
     }
@@ -112,6 +121,9 @@ pub(super) fn change_image(world: &World, pod: &Value) -> String {
 /// What to do with a pod that is of no use any more.
 pub(super) fn replace(world: &World, pod: &Value) -> String {
     let delete = format!("kubectl delete -n {} {}", object::namespace(pod), title(pod));
+    if let Some(node) = of_file(pod) {
+        return format!("move its file on node {node} out of the kubelet's folder for static pods, and back");
+    }
     match maker(world, pod) {
         Some(maker) => format!("delete it, and {maker} makes another one: {delete}"),
         None => format!("delete it and create it again (nothing else does, since it has no controller): {delete}"),
@@ -288,12 +300,14 @@ pub(super) fn configuration(world: &World, pod: &Value) -> Option<Finding> {
 
 fn misconfigured(world: &World, pod: &Value, name: &str, state: &Value) -> Finding {
     let (who, edit) = (called(pod, name), edit(world, pod));
-    // runAsNonRoot is in the spec; that the image is root's, only the kubelet knows.
+    // runAsNonRoot is in the spec; that this is what it stumbled over, only the kubelet's sentence tells.
+    let told = object::text(state, "/message");
+    let of_root = told.starts_with("container has runAsNonRoot") || told.starts_with("container's runAsUser breaks");
     let wants_no_root = |at: &Value| at.pointer("/securityContext/runAsNonRoot").and_then(Value::as_bool) == Some(true);
     let asks = spec(pod, name).is_some_and(wants_no_root) || wants_no_root(&pod["spec"]);
     let numbered = |at: &Value| at.pointer("/securityContext/runAsUser").and_then(Value::as_i64);
     let user = spec(pod, name).and_then(numbered).or_else(|| numbered(&pod["spec"]));
-    if asks && user.is_none_or(|user| user == 0) {
+    if of_root && asks && user.is_none_or(|user| user == 0) {
         let cause = match user {
             Some(_) => format!("{who} must not run as root (runAsNonRoot), and its runAsUser is 0"),
             None => {

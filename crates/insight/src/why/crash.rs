@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::containers::{Role, called, command, edit, logs, not_started, role, spec, statuses};
 use super::probes::{self, ProbeKind};
-use super::{Finding, Reason, said};
-use crate::world::{World, number, time_at};
+use super::{Finding, Reason, admission, said};
+use crate::world::{World, is_true, number, time_at};
 
 /// A container whose last run ended longer ago than this has found its feet.
 const RECENT_SECONDS: i64 = 3600;
@@ -65,7 +65,11 @@ fn restarts_always(pod: &Value, status: &Value) -> bool {
 fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
     let (name, restarts) = (object::text(status, "/name"), number(status, "/restartCount"));
     let (who, code, reason) = (called(pod, name), number(ended, "/exitCode"), object::text(ended, "/reason"));
-    let again = if restarts > 0 { format!(" again and again ({restarts} restarts)") } else { String::new() };
+    let again = match restarts {
+        0 => String::new(),
+        1 => " (started again once so far)".to_owned(),
+        _ => format!(" again and again ({restarts} restarts)"),
+    };
     let never = object::text(pod, "/spec/restartPolicy") == "Never" && role(pod, name) != Role::Sidecar;
     let ends = match never && restarts == 0 {
         true => format!(
@@ -84,11 +88,14 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
     let with_log = |finding: Finding| {
         let finding = match line {
             Some(line) => finding.detail(format!("its log says: {line}")),
-            None if world.unread_logs.contains(&container) => finding.detail("you may not read its log"),
-            None if !world.read_logs.contains(&container) => finding,
-            None => finding.detail("it wrote nothing, or its log is gone"),
+            None if world.read_logs.contains(&container) => finding.detail("it wrote nothing, or its log is gone"),
+            None => finding.detail(world.unread_logs.get(&container).map(String::as_str).unwrap_or_default()),
         };
-        finding.advise(logs(pod, name, previous))
+        let finding = finding.advise(logs(pod, name, previous));
+        match line.and_then(|line| admission::lacking_right(pod, line)) {
+            Some(advice) => finding.advise(advice),
+            None => finding,
+        }
     };
     if reason == "OOMKilled" {
         let limit = spec(pod, name).map(|spec| object::text(spec, "/resources/limits/memory")).unwrap_or_default();
@@ -96,8 +103,12 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
             "" => ("its node ran out of memory, or the pod's limit was reached".to_owned(), String::new()),
             limit => (format!("it needs more memory than its limit of {limit}"), format!(" (now {limit})")),
         };
+        let given = object::annotations(pod).get("kubernetes.io/limit-ranger").and_then(Value::as_str);
+        let given =
+            given.map(|given| format!("not all of its resources are its own choice: {given}")).unwrap_or_default();
         return with_log(
             Finding::new(Reason::OutOfMemory, pod, format!("{ends}: OOMKilled, {why}"))
+                .detail(given)
                 .advise(format!("raise resources.limits.memory{limit}: {}", edit(world, pod))),
         );
     }
@@ -174,9 +185,13 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
             .detail(format!("its command is {}", command(pod, name)))
             .advise(format!("correct command and args: {}", edit(world, pod)));
     }
-    if role(pod, name) == Role::Init {
-        finding = finding.detail("the other containers wait until this init container has ended well");
-    }
+    finding = match role(pod, name) {
+        Role::Init => finding.detail("the other containers wait until this init container has ended well"),
+        Role::Sidecar if !is_true(pod, "Initialized") => {
+            finding.detail("the containers after it wait until this sidecar has started")
+        }
+        _ => finding,
+    };
     with_log(finding)
 }
 

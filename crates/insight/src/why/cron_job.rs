@@ -123,6 +123,17 @@ fn replaced(world: &World, target: &Value, jobs: &[&Value]) -> Option<Finding> {
     )
 }
 
+/// When the next Job is due, as far as its schedule can be read.
+pub(crate) fn next(world: &World, target: &Value) -> Option<Timestamp> {
+    let zone = match object::text(target, "/spec/timeZone") {
+        "" => TimeZone::UTC,
+        name => TimeZone::get(name).ok()?,
+    };
+    let suspended = target.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true);
+    let schedule = Schedule::parse(object::text(target, "/spec/schedule")).ok().filter(|_| !suspended)?;
+    schedule.next(world.now, &zone)
+}
+
 /// When the last Job was due, since it was last seen to.
 fn due(world: &World, target: &Value, schedule: &Schedule, zone: &TimeZone) -> Option<Timestamp> {
     let since =

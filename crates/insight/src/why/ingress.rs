@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::backend::{self, Port, Reasons};
-use super::{Finding, Reason, in_namespace, is_young, named};
+use super::{Finding, Reason, certificate, in_namespace, is_young, named, rivals};
 use crate::named::{Found, Named};
 use crate::world::{Presence, World};
 
@@ -21,6 +21,7 @@ pub(super) fn findings(world: &World, ingress: &Value) -> Vec<Finding> {
     found.extend(backends(world, ingress));
     found.extend(resource_backend(world, ingress));
     found.extend(secrets(world, ingress));
+    found.extend(rivals::older(world, ingress));
     // What is certain comes before what is only probable.
     found.sort_by_key(|finding| finding.probably);
     if found.iter().all(|finding| finding.note) {
@@ -29,7 +30,7 @@ pub(super) fn findings(world: &World, ingress: &Value) -> Vec<Finding> {
     found
 }
 
-fn class_name(ingress: &Value) -> &str {
+pub(super) fn class_name(ingress: &Value) -> &str {
     match object::text(ingress, "/spec/ingressClassName") {
         "" => object::annotations(ingress).get(OLD).and_then(Value::as_str).unwrap_or_default(),
         name => name,
@@ -102,6 +103,12 @@ fn class(world: &World, ingress: &Value) -> Option<Finding> {
     }
 }
 
+/// Whether Ferry's own gateway serves its class.
+pub(super) fn is_ferrys(world: &World, ingress: &Value) -> bool {
+    let class = world.find("ingressclasses", class_name(ingress));
+    class.is_some_and(|class| object::text(class, "/spec/controller") == OWN)
+}
+
 /// Each backend, with the requests that are for it.
 fn places(ingress: &Value) -> impl Iterator<Item = (String, &Value)> {
     let paths = object::items(ingress, "/spec/rules").iter().flat_map(|rule| {
@@ -127,8 +134,7 @@ pub(super) fn resources(ingress: &Value) -> Vec<(String, Named)> {
 /// Ferry's own gateway knows Services alone; what others know is theirs, but what is not there nobody serves.
 fn resource_backend(world: &World, ingress: &Value) -> Option<Finding> {
     let edit = format!("kubectl edit {}ingress/{}", in_namespace(ingress), object::name(ingress));
-    let class = world.find("ingressclasses", class_name(ingress));
-    let is_own = class.is_some_and(|class| object::text(class, "/spec/controller") == OWN);
+    let is_own = is_ferrys(world, ingress);
     resources(ingress).into_iter().find_map(|(place, resource)| {
         let what = format!("its backend for {place}, the {} {:?},", resource.kind, resource.name);
         let finding = |cause: String| Finding::new(Reason::IngressBackendResource, ingress, cause);
@@ -181,10 +187,19 @@ fn secrets(world: &World, ingress: &Value) -> Option<Finding> {
                 Some(
                     Finding::new(Reason::IngressSecret, ingress, cause)
                         .detail(format!("it has {}", named(&content.keys)))
-                        .advise(create),
+                        .advise(certificate::renew(namespace, name, content)),
                 )
             }
-            _ => None,
+            Presence::Present(content) => {
+                let hosts: Vec<&str> = object::items(tls, "/hosts").iter().filter_map(Value::as_str).collect();
+                let cause = format!("its TLS Secret {name:?} {}", certificate::wrong(world, content, &hosts)?);
+                let remedy = certificate::renew(namespace, name, content);
+                Some(
+                    Finding::new(Reason::TlsCertificate, ingress, cause)
+                        .advise(format!("put a valid one there: {remedy}")),
+                )
+            }
+            Presence::Unknown => None,
         }
     })
 }

@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, plural, pod, said, workload};
+use super::{Finding, Reason, containers, is_young, plural, pod, said, workload};
 use crate::world::{World, event_time, is_true, number, standing, time_at, title};
 
 pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
@@ -26,7 +26,8 @@ pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
     let manager = object::text(job, "/spec/managedBy");
     if !matches!(manager, "" | "kubernetes.io/job-controller") && number(job, "/status/active") == 0 {
         let cause = format!("it is left to the controller {manager:?} (spec.managedBy), which has started nothing yet");
-        return vec![finding(Reason::JobManaged, cause).advise(format!("see that {manager} runs"))];
+        let found = finding(Reason::JobManaged, cause).underway_if(is_young(world, job));
+        return vec![found.advise(format!("see that {manager} runs"))];
     }
     if job.pointer("/spec/parallelism").and_then(Value::as_i64) == Some(0) {
         let advice = format!("kubectl patch job -n {namespace} {name} -p '{{\"spec\":{{\"parallelism\":1}}}}'");
@@ -155,6 +156,12 @@ fn failed_job(world: &World, job: &Value, failed: &Value) -> Finding {
         None => finding = finding.detail("its pods are gone, and their logs with them"),
     }
     let (namespace, name) = (object::namespace(job), title(job));
+    // The next one comes by itself, from the template of then.
+    if let Some(cron) = containers::maker(world, job).filter(|maker| maker.starts_with("cronjob/")) {
+        return finding.advise(format!(
+            "a Job that failed stays so; {cron} makes the next one: correct its template if need be: kubectl edit -n {namespace} {cron}"
+        ));
+    }
     finding.advise(format!(
         "a Job that failed stays so; when the cause is gone, delete it and create it again: kubectl delete -n {namespace} {name}"
     ))

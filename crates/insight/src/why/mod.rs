@@ -8,6 +8,7 @@ mod admission;
 mod autoscaler;
 mod backend;
 mod budget;
+mod certificate;
 mod claim;
 mod cluster_objects;
 mod containers;
@@ -29,11 +30,14 @@ mod node;
 mod owner;
 mod pod;
 mod policies;
+mod policy_peers;
 mod probes;
 mod pull_failure;
 mod reason;
 mod references;
 mod render;
+mod rivals;
+mod roles;
 mod rollout;
 mod route;
 mod scheduling;
@@ -56,11 +60,13 @@ use crate::world::{World, condition, known_kind, time_at, title};
 
 pub use crate::gather::world as look;
 pub(crate) use access::{ACCOUNTS, accounts, role_plural};
+pub(crate) use cron_job::next as next_job;
 pub(crate) use external::meant as service_meant;
 pub(crate) use gateway::secrets as secrets_of_gateway;
 pub use reason::Reason;
 pub(crate) use references::of_pod as references_of;
 pub use render::render;
+pub(crate) use roles::SERVED;
 
 /// Where a Node tells who drops packets of its pods: chains of others in which nothing could be done about it.
 pub const PACKETS_DROPPED: &str = "ferry.dev/packets-dropped";
@@ -273,7 +279,7 @@ fn of_kind(world: &World, target: &Value) -> Vec<Finding> {
         "Ingress" => ingress::findings(world, target),
         "Gateway" => gateway::findings(world, target),
         "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" | "UDPRoute" => route::findings(world, target),
-        "NetworkPolicy" => one(network_policy::policy(world, target)),
+        "NetworkPolicy" => network_policy::policy(world, target),
         "PersistentVolumeClaim" => one(claim::findings(world, target)),
         "PersistentVolume" => one(volume::persistent(world, target)),
         "Node" => node::findings(world, target),
@@ -285,6 +291,9 @@ fn of_kind(world: &World, target: &Value) -> Vec<Finding> {
         "APIService" => one(webhook::api_service(world, target)),
         "CustomResourceDefinition" => webhook::conversion(world, target),
         "RoleBinding" | "ClusterRoleBinding" => access::binding(world, target),
+        "Secret" => one(certificate::secret(world, target)),
+        "Role" | "ClusterRole" => roles::findings(world, target),
+        "StorageClass" => one(claim::class(world, target)),
         "ResourceClaim" => one(scheduling::device_claim(world, target)),
         "Lease" => one(lease::finding(world, target)),
         "ServiceAccount" => one(references::of_account(world, target)),

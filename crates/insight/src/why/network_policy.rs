@@ -4,7 +4,7 @@ use ferry_meta::object;
 use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
-use super::{Finding, Reason, in_namespace, named};
+use super::{Finding, Reason, fit, in_namespace, named, policy_peers};
 use crate::gather::ALL_PODS;
 use crate::world::World;
 
@@ -111,14 +111,23 @@ fn has_port(pod: &Value, rule: &Value) -> bool {
         })
 }
 
-/// A policy of its own: one that selects nothing protects nothing.
-pub(super) fn policy(world: &World, policy: &Value) -> Option<Finding> {
+/// A policy of its own: one that selects nothing protects nothing, and a rule for nobody lets nobody through.
+pub(super) fn policy(world: &World, policy: &Value) -> Vec<Finding> {
+    match selects_nothing(world, policy) {
+        Some(finding) => vec![finding],
+        None => policy_peers::nobody(world, policy),
+    }
+}
+
+fn selects_nothing(world: &World, policy: &Value) -> Option<Finding> {
     let pods = world.seen("pods")?;
     let selected: Vec<&str> = pods.iter().filter(|pod| selects(policy, pod)).map(object::name).collect();
     if !selected.is_empty() {
         return None;
     }
-    let selector = super::pairs(object::map(policy, "/spec/podSelector/matchLabels"));
+    let selector = policy.pointer("/spec/podSelector").map(fit::selector_text).unwrap_or_default();
+    // The empty selector means every pod there is.
+    let what = if selector.is_empty() { String::new() } else { format!(" {selector}") };
     let mut known: Vec<String> = pods
         .iter()
         .flat_map(|pod| object::labels(pod).iter())
@@ -126,7 +135,7 @@ pub(super) fn policy(world: &World, policy: &Value) -> Option<Finding> {
         .collect();
     known.sort();
     known.dedup();
-    let cause = format!("its podSelector {selector} selects no pod in namespace {}", object::namespace(policy));
+    let cause = format!("its podSelector{what} selects no pod in namespace {}", object::namespace(policy));
     let there =
         if known.is_empty() { "there are no pods".to_owned() } else { format!("pods there have {}", named(&known)) };
     let edit = format!("kubectl edit {}networkpolicy/{}", in_namespace(policy), object::name(policy));

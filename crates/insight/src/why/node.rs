@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, budget, cluster_objects, deletion, named, plural, said};
+use super::{Finding, Reason, budget, cluster_objects, deletion, is_young, named, plural, said};
 use crate::gather::{ALL_BUDGETS, ALL_PODS};
 use crate::nodes::{CERTIFICATES, KUBELET, LEASE, REMOVALS};
 use crate::world::{World, ago, condition, standing, time_at};
@@ -20,6 +20,7 @@ pub(super) fn findings(world: &World, node: &Value) -> Vec<Finding> {
     let Some(ready) = condition(node, "Ready") else {
         return vec![
             finding(Reason::NodeSilent, "its kubelet has not said anything yet".into())
+                .underway_if(is_young(world, node))
                 .advise(format!("see that the kubelet runs on {name}")),
         ];
     };
@@ -30,7 +31,8 @@ pub(super) fn findings(world: &World, node: &Value) -> Vec<Finding> {
         _ => {
             let said = said(ready);
             let finding = finding(Reason::NodeNotReady, format!("its kubelet says that it is not ready since {since}"))
-                .detail(said);
+                .detail(said)
+                .underway_if(is_young(world, node));
             let has_range = !object::text(node, "/spec/podCIDR").is_empty();
             // Without a range there is no network; whether it is the network at all, only the message tells.
             let network = object::text(ready, "/message").contains("NetworkPluginNotReady")

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::containers::{edit, replace};
 use super::{
-    Cause, Finding, Reason, cluster_objects, containers, crash, deletion, growth, image, network_policy, probes, said,
-    scheduling, service, volume,
+    Cause, Finding, Reason, cluster_objects, containers, crash, deletion, fit, growth, image, is_soon, network_policy,
+    probes, said, scheduling, service, volume,
 };
-use crate::world::{World, ago, condition, is_true, number, standing, time_at};
+use crate::world::{World, ago, condition, event_time, is_true, number, span, standing, time_at};
 
 /// In the order of the hops: the first that holds is the answer.
 const CAUSES: [Cause; 18] = [
@@ -113,9 +113,22 @@ fn ended(world: &World, pod: &Value) -> Option<Finding> {
             if rejected.starts_with("OutOf")
                 || matches!(rejected, "NodeAffinity" | "NodeName" | "NodePorts" | "UnexpectedAdmissionError") =>
         {
-            finding(Reason::PodRejected, format!("the kubelet of {node} refused it: {rejected}"))
-                .detail("the node was chosen without the scheduler, or what it has changed since")
-                .advise(replace(world, pod))
+            let found = finding(Reason::PodRejected, format!("the kubelet of {node} refused it: {rejected}"));
+            let checked = fit::check(world, pod).unwrap_or_default();
+            let here: Vec<fit::Checked<'_>> = checked.into_iter().filter(|one| one.node == node).collect();
+            let still = fit::lines(&here);
+            // What would be refused again is not to be made again as it is.
+            if still.is_empty() {
+                return Some(
+                    found
+                        .detail("the node was chosen without the scheduler, or what it has changed since")
+                        .advise(replace(world, pod)),
+                );
+            }
+            let found = still.into_iter().fold(found, Finding::detail);
+            fit::advice(world, &here, &edit(world, pod)).into_iter().fold(found, Finding::advise).advise(
+                "if its manifest names the node (spec.nodeName), take that away: the scheduler finds one that fits",
+            )
         }
         "SysctlForbidden"
         | "AppArmor"
@@ -187,6 +200,14 @@ fn sandbox(world: &World, pod: &Value) -> Option<Finding> {
     }
     let event = world.event(pod, &["FailedCreatePodSandBox", "FailedPrepareDynamicResources"])?;
     let node = object::text(pod, "/spec/nodeName");
+    if object::text(event, "/reason") == "FailedPrepareDynamicResources" {
+        let cause = format!("the kubelet of {node} cannot get its devices ready (spec.resourceClaims)");
+        return Some(
+            Finding::new(Reason::DeviceClaim, pod, cause)
+                .detail(object::text(event, "/message"))
+                .advise(format!("see that the driver of these devices runs on {node}, and what it logs")),
+        );
+    }
     let finding =
         Finding::new(Reason::Sandbox, pod, format!("the runtime of node {node} cannot make its sandbox and network"));
     let finding = finding.detail(object::text(event, "/message"));
@@ -198,8 +219,9 @@ fn sandbox(world: &World, pod: &Value) -> Option<Finding> {
     })
 }
 
-fn gates(_: &World, pod: &Value) -> Option<Finding> {
-    standing(pod, "ContainersReady", "True")?;
+fn gates(world: &World, pod: &Value) -> Option<Finding> {
+    let ready = standing(pod, "ContainersReady", "True")?;
+    let since = time_at(ready, "/lastTransitionTime");
     let missing: Vec<&str> = object::items(pod, "/spec/readinessGates")
         .iter()
         .map(|gate| object::text(gate, "/conditionType"))
@@ -208,9 +230,13 @@ fn gates(_: &World, pod: &Value) -> Option<Finding> {
     (!missing.is_empty()).then(|| {
         let cause = format!("its containers are ready, but its readiness gates are not: {}", super::named(&missing));
         Finding::new(Reason::ReadinessGate, pod, cause)
+            .underway_if(since.is_some_and(|since| is_soon(world, since)))
             .advise("whoever sets these conditions of the pod has not done so: see that this controller runs")
     })
 }
+
+/// A kubelet that says nothing of a pod for so long does not work on it.
+const SILENT_SECONDS: i64 = 600;
 
 /// Nothing is wrong that anybody has told of.
 fn starting(world: &World, pod: &Value) -> Option<Finding> {
@@ -234,12 +260,31 @@ fn starting(world: &World, pod: &Value) -> Option<Finding> {
             if reason.is_empty() { name.to_owned() } else { format!("{name} ({reason})") }
         })
         .collect();
-    let since = condition(pod, "PodScheduled").and_then(|condition| time_at(condition, "/lastTransitionTime"));
-    let since = since.map(|then| format!(" since {}", ago(world.now, then))).unwrap_or_default();
+    let scheduled = condition(pod, "PodScheduled").and_then(|condition| time_at(condition, "/lastTransitionTime"));
+    let since = scheduled.map(|then| format!(" since {}", ago(world.now, then))).unwrap_or_default();
     let what =
         if waiting.is_empty() { "the kubelet has not said anything of it".to_owned() } else { waiting.join(", ") };
     let pulling = world.event(pod, &["Pulling"]).filter(|_| world.event(pod, &["Pulled"]).is_none());
     let cause = format!("it is starting on node {node}{since}: {what}");
-    let finding = Finding::new(Reason::Starting, pod, cause).underway();
-    Some(finding.detail(pulling.map(|event| object::text(event, "/message")).unwrap_or_default()))
+    let finding = Finding::new(Reason::Starting, pod, cause);
+    if let Some(pulling) = pulling {
+        return Some(finding.underway().detail(object::text(pulling, "/message")));
+    }
+    // A kubelet that is at work says something of it.
+    let told = world.events(pod).into_iter().filter_map(event_time).chain(scheduled).max();
+    let silent = told.map(|at| world.now.as_second() - at.as_second()).unwrap_or(0);
+    if silent < SILENT_SECONDS || world.seen("events").is_none() {
+        return Some(finding.underway());
+    }
+    let what = if waiting.is_empty() { String::new() } else { format!(": {what}") };
+    let cause = format!(
+        "the kubelet of {node} does not go on with it, and has said nothing of it for {}{what}",
+        span(silent.saturating_mul(1_000_000))
+    );
+    Some(
+        Finding::new(Reason::Starting, pod, cause)
+            .probably()
+            .advise(format!("ferry why node/{node}"))
+            .advise(format!("look at the kubelet's log on {node}")),
+    )
 }

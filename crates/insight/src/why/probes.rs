@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::containers::{Role, called, edit, logs, role, spec, statuses};
-use super::{Finding, Reason, named};
+use super::{Finding, Reason, in_namespace, named};
 use crate::world::{World, event_time, number, time_at};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,7 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
                 .advise(format!("take host out of the probe, so that it asks the pod itself: {}", edit(world, pod))),
         );
     }
+    let exec: Vec<&str> = object::items(probe, "/exec/command").iter().filter_map(Value::as_str).collect();
     let secure = object::text(probe, "/httpGet/scheme") == "HTTPS";
     let met = Met::read(message);
     let finding = finding.underway_if(tries && !matches!(met, Met::NoCommand | Met::Status(400..=499)));
@@ -176,8 +177,23 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
             "it takes longer than timeoutSeconds: raise it, or see why it is slow: {}",
             logs(pod, name, false)
         )),
+        Met::Other if !exec.is_empty() => finding
+            .advise(format!("see what it says: {}", in_container(pod, name, &exec)))
+            .advise(logs(pod, name, false)),
         Met::Other => finding.advise(logs(pod, name, false)),
     })
+}
+
+/// The command that runs another one in a container, each word as a shell takes it.
+fn in_container(pod: &Value, container: &str, words: &[&str]) -> String {
+    let is_plain =
+        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c));
+    let quoted = |word: &&str| match is_plain(word) {
+        true => (*word).to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    let words: Vec<String> = words.iter().map(quoted).collect();
+    format!("kubectl exec {}{} -c {container} -- {}", in_namespace(pod), object::name(pod), words.join(" "))
 }
 
 /// The host that a probe asks instead of the pod.

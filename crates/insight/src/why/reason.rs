@@ -89,6 +89,7 @@ reasons! {
         VolumeMode "volume-mode" Storage,
         VolumeTaken "volume-taken" Storage,
         VolumeMissing "volume-missing" Storage,
+        VolumeNode "volume-node" Storage,
         NoVolume "no-volume" Storage,
         VolumeUnbound "volume-unbound" Storage,
         ClassUnseen "class-unseen" Storage,
@@ -169,12 +170,15 @@ reasons! {
         LoadBalancerPort "load-balancer-port" Endpoints,
         PoliciesSelect "policies-select" Endpoints,
         PolicySelectsNothing "policy-selects-nothing" Endpoints,
+        PolicyPeers "policy-peers" Endpoints,
         IngressClassUnset "ingress-class-unset" Endpoints,
         IngressClassMissing "ingress-class-missing" Endpoints,
         IngressBackendMissing "ingress-backend-missing" Endpoints,
         IngressBackendPort "ingress-backend-port" Endpoints,
         IngressBackend "ingress-backend" Endpoints,
         IngressSecret "ingress-secret" Endpoints,
+        IngressTaken "ingress-taken" Endpoints,
+        TlsCertificate "tls-certificate" Endpoints,
         IngressController "ingress-controller" Endpoints,
         PacketsDropped "packets-dropped" Node,
         IngressBackendResource "ingress-backend-resource" Endpoints,
@@ -266,6 +270,7 @@ reasons! {
     }
     "access" {
         RoleMissing "role-missing" Authorization,
+        RoleRule "role-rule" Authorization,
         SubjectMissing "subject-missing" Authorization,
         NoSubjects "no-subjects" Authorization,
     }

@@ -1,10 +1,11 @@
 //! Rollouts that stand still because somebody wants it so, or because a broken pod of the old template is in the way.
 
 use ferry_meta::object;
+use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Finding, Reason, deletion, in_namespace, pod};
-use crate::world::{World, is_owned_by, number};
+use super::{Finding, Reason, deletion, in_namespace, is_soon, pod};
+use crate::world::{World, condition, is_owned_by, number, standing, time_at};
 
 const REVISION: &str = "controller-revision-hash";
 
@@ -95,4 +96,49 @@ pub(super) fn recreate(world: &World, target: &Value) -> Option<Finding> {
         Some(held) => finding.because_of(held),
         None => finding.underway(),
     })
+}
+
+/// What to do where a controller does not act.
+pub(super) const CONTROLLERS: &str =
+    "see that the controllers run: ferry controller-manager, or kube-controller-manager";
+
+pub(super) fn is_paused(target: &Value) -> bool {
+    target.pointer("/spec/paused").and_then(Value::as_bool) == Some(true)
+}
+
+/// When somebody last changed what is wanted of it.
+pub(super) fn changed(target: &Value) -> Option<Timestamp> {
+    let entries = object::items(target, "/metadata/managedFields").iter();
+    // Its scale is written through a subresource, its status by the controller.
+    let of_spec = |entry: &&Value| matches!(object::text(entry, "/subresource"), "" | "scale");
+    entries.filter(of_spec).filter_map(|entry| time_at(entry, "/time")).max()
+}
+
+/// How many pods serve that it made, of whatever template.
+pub(super) fn serving(world: &World, target: &Value) -> i64 {
+    let sets = world.owned("replicasets", target);
+    sets.flat_map(|set| world.owned("pods", set)).filter(|pod| pod::is_serving(pod)).count() as i64
+}
+
+/// A rollout goes on when the new pods have been ready for long enough.
+pub(super) fn not_long_enough(world: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
+    let least = number(target, "/spec/minReadySeconds");
+    let since = |pod: &&&Value| time_at(standing(pod, "Ready", "True")?, "/lastTransitionTime");
+    let left =
+        pods.iter().filter_map(|pod| since(&pod)).map(|at| at.as_second() + least - world.now.as_second()).max()?;
+    (least > 0 && left > 0).then(|| {
+        let cause =
+            format!("it goes on when its new pods have been ready for {least} s (minReadySeconds): {left} s to go");
+        Finding::new(Reason::MinReadySeconds, target, cause).underway()
+    })
+}
+
+/// Whether its controller should have made its pods by now: nothing has changed for a while that it waits for.
+pub(super) fn is_late(world: &World, target: &Value, pods: &[&Value]) -> bool {
+    let sets = world.owned("replicasets", target).filter_map(changed);
+    let ready = pods.iter().filter_map(|pod| time_at(condition(pod, "Ready")?, "/lastTransitionTime"));
+    let conditions = object::items(target, "/status/conditions").iter();
+    let conditions = conditions.filter_map(|one| time_at(one, "/lastTransitionTime"));
+    let last = changed(target).into_iter().chain(sets).chain(ready).chain(conditions).max();
+    last.is_some_and(|at| !is_soon(world, at))
 }

@@ -6,8 +6,8 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::containers::edit;
-use super::{Finding, Reason, claim, deletion, fit, named, pairs, plural, said};
-use crate::world::{World, ago, condition, standing, time_at};
+use super::{Finding, Reason, claim, deletion, fit, is_young, named, pairs, plural, said};
+use crate::world::{World, ago, condition, is_owned_by, standing, time_at};
 
 pub(super) fn gated(_: &World, pod: &Value) -> Option<Finding> {
     let gates: Vec<&str> =
@@ -30,7 +30,11 @@ pub(super) fn unbound_claim(world: &World, pod: &Value) -> Option<Finding> {
         return None;
     }
     for name in fit::volumes::claims(pod) {
+        let own = fit::volumes::made_for(pod, &name);
         let Some(found) = claims.iter().find(|item| object::name(item) == name) else {
+            if let Some(volume) = own {
+                return Some(ephemeral(world, pod, volume, &name));
+            }
             let volume = object::items(pod, "/spec/volumes")
                 .iter()
                 .find(|volume| object::text(volume, "/persistentVolumeClaim/claimName") == name)?;
@@ -50,6 +54,20 @@ pub(super) fn unbound_claim(world: &World, pod: &Value) -> Option<Finding> {
                 edit(world, pod)
             )));
         };
+        if let Some(volume) = own.filter(|_| !is_owned_by(found, object::uid(pod))) {
+            let cause = format!(
+                "its volume {:?} is to be made as the claim {name}, and a claim of that name is there already that was not made for it",
+                object::text(volume, "/name")
+            );
+            return Some(
+                Finding::new(Reason::ClaimMissing, pod, cause)
+                    .advise(format!(
+                        "if that claim and what is on it are not needed: kubectl delete pvc -n {} {name}",
+                        object::namespace(pod)
+                    ))
+                    .advise(format!("or call the volume or the pod otherwise: {}", edit(world, pod))),
+            );
+        }
         // The scheduler takes no claim that is about to go.
         if object::is_being_deleted(found)
             && object::text(pod, "/spec/nodeName").is_empty()
@@ -66,6 +84,22 @@ pub(super) fn unbound_claim(world: &World, pod: &Value) -> Option<Finding> {
         }
     }
     None
+}
+
+/// A claim that is made for the pod alone, and is not there (yet).
+fn ephemeral(world: &World, pod: &Value, volume: &Value, name: &str) -> Finding {
+    let cause = format!(
+        "its volume {:?} waits for the claim {name}, which is made for it and is not there yet",
+        object::text(volume, "/name")
+    );
+    let finding = Finding::new(Reason::ClaimMissing, pod, cause).underway_if(is_young(world, pod));
+    match super::warning(world, pod).filter(|event| !matches!(object::text(event, "/reason"), "FailedScheduling")) {
+        Some(event) => {
+            finding.detail(said(event)).advise(format!("correct what the message names: {}", edit(world, pod)))
+        }
+        None => finding
+            .advise("see that the controllers run: ferry up, ferry controller-manager or kube-controller-manager"),
+    }
 }
 
 pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {

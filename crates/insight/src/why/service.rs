@@ -5,8 +5,11 @@ use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
 use super::network_policy::{self, Traffic};
-use super::{Finding, Reason, external, in_namespace, is_young, local, named, pairs, plural, pod, said, slices};
-use crate::world::{World, ago, time_at, title};
+use super::{
+    Finding, Reason, external, in_namespace, is_soon, is_young, local, named, pairs, plural, pod, said, slices,
+};
+use crate::gather::ALL_PODS;
+use crate::world::{World, ago, condition, time_at, title};
 
 pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
     let kind = object::text(service, "/spec/type");
@@ -131,8 +134,7 @@ fn dark(world: &World, service: &Value) -> Option<Finding> {
     let cause = format!("{} ready, but its EndpointSlices do not list them yet", plural(serving.len(), "pod"));
     let advice = "see that the controllers run: the EndpointSlice controller writes them";
     let told = world.event(service, &["FailedToUpdateEndpointSlices"]).map(said).unwrap_or_default();
-    let since =
-        serving.iter().filter_map(|pod| time_at(crate::world::condition(pod, "Ready")?, "/lastTransitionTime")).max();
+    let since = serving.iter().filter_map(|pod| time_at(condition(pod, "Ready")?, "/lastTransitionTime")).max();
     let late = since.is_some_and(|at| world.now.as_second() - at.as_second() > 30);
     let mut finding = Finding::new(Reason::EndpointsLate, service, cause).detail(told).advise(advice);
     finding.underway = !late;
@@ -175,9 +177,15 @@ fn no_pods(
     let finding = Finding::new(Reason::SelectorMatchesNothing, service, cause);
     let templates: Vec<&serde_json::Map<String, Value>> =
         makers.map(|maker| object::map(maker, "/spec/template/metadata/labels")).collect();
-    let finding = match near_miss(world, selector, &templates) {
-        Some(near) => finding.detail(near),
-        None => finding,
+    let elsewhere = world.all(ALL_PODS).iter().find(|pod| matcher.matches(object::labels(pod)));
+    let finding = match (near_miss(world, selector, &templates), elsewhere.map(object::namespace)) {
+        (Some(near), _) => finding.detail(near),
+        (None, Some(place)) => finding
+            .detail(format!(
+                "pods with {wanted} are in namespace {place}: a Service means pods of its own namespace alone"
+            ))
+            .advise(format!("create the Service there, or call it {}.{place} once it is there", object::name(service))),
+        (None, None) => finding,
     };
     finding.advise(format!("correct spec.selector: {edit}")).advise("or the labels in the pods' template")
 }
@@ -342,7 +350,11 @@ pub(super) fn unlisted(world: &World, pod: &Value) -> Option<Finding> {
             );
             let advice = "see that the controllers run: the EndpointSlice controller writes the slices";
             let told = world.event(service, &["FailedToUpdateEndpointSlices"]).map(said).unwrap_or_default();
-            return Some(Finding::new(Reason::EndpointsLate, pod, cause).detail(told).advise(advice).underway());
+            let since = time_at(condition(pod, "Ready")?, "/lastTransitionTime");
+            let early = since.is_none_or(|since| is_soon(world, since));
+            return Some(
+                Finding::new(Reason::EndpointsLate, pod, cause).detail(told).advise(advice).underway_if(early),
+            );
         }
     }
     None

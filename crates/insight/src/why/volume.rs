@@ -1,19 +1,26 @@
 //! Volumes that cannot be mounted, and PersistentVolumes themselves.
 
 use ferry_meta::object;
+use ferry_semantics::node_selector;
+use k8s_openapi::api::core::v1::{Node, NodeSelector};
 use serde_json::Value;
 
 use super::containers::{any_started, edit};
-use super::{Finding, Reason, fit, references, said};
+use super::{Finding, Reason, fit, named, references, said};
 use crate::gather::ALL_CLAIMS;
-use crate::world::World;
+use crate::world::{World, event_time, is_true, time_at};
 
 /// Volumes that cannot be had on the node.
 pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
-    if any_started(pod) {
+    // The volumes come before the sandbox, and the sandbox before the images: an Event of before is over.
+    if any_started(pod) || is_true(pod, "PodReadyToStartContainers") {
         return None;
     }
     let event = world.event(pod, &["FailedMount", "FailedAttachVolume", "FailedMapVolume"]);
+    let later = world.event(pod, &["Pulling", "Pulled", "Created", "Started"]);
+    if later.is_some() && later.and_then(event_time) > event.and_then(event_time) {
+        return None;
+    }
     let told = event.map(|event| object::text(event, "/message")).unwrap_or_default();
     if let Some(missing) = references::missing_for_volume(world, pod) {
         return Some(missing.detail(told));
@@ -130,20 +137,51 @@ fn other_users(world: &World, pod: &Value) -> Vec<(String, String, String)> {
     found
 }
 
+/// A volume that no node can have.
+fn nowhere(world: &World, volume: &Value) -> Option<Finding> {
+    let nodes = world.seen("nodes").filter(|nodes| !nodes.is_empty())?;
+    if !matches!(object::text(volume, "/status/phase"), "Available" | "Bound") {
+        return None;
+    }
+    let affinity: NodeSelector = serde_json::from_value(volume.pointer("/spec/nodeAffinity/required")?.clone()).ok()?;
+    let takes = |node: &Value| {
+        serde_json::from_value::<Node>(node.clone()).is_ok_and(|node| node_selector::selects(&affinity, &node))
+    };
+    if nodes.iter().any(takes) {
+        return None;
+    }
+    let name = object::name(volume);
+    let cause = format!(
+        "no node can have it: its nodeAffinity is for {}",
+        fit::node_terms(&volume["spec"]["nodeAffinity"]["required"])
+    );
+    Some(
+        Finding::new(Reason::VolumeNode, volume, cause)
+            .detail(format!("the nodes are {}", named(&nodes.iter().map(object::name).collect::<Vec<_>>())))
+            .advise("bring that node back, or give a node the label: kubectl get nodes --show-labels")
+            .advise(format!("a volume's nodeAffinity cannot be changed: to name another node, create it anew: kubectl delete pv {name}")),
+    )
+}
+
 /// A PersistentVolume of its own.
 pub(super) fn persistent(world: &World, volume: &Value) -> Option<Finding> {
     let name = object::name(volume);
     let claim = volume.pointer("/spec/claimRef");
     let claimed = claim.map(|claim| format!("{}/{}", object::text(claim, "/namespace"), object::text(claim, "/name")));
+    if let Some(found) = nowhere(world, volume) {
+        return Some(found);
+    }
     match object::text(volume, "/status/phase") {
         "Released" => {
             let policy = object::text(volume, "/spec/persistentVolumeReclaimPolicy");
             let claimed = claimed.unwrap_or_default();
+            let since = time_at(volume, "/status/lastPhaseTransitionTime");
             if policy == "Delete" {
                 let cause =
                     format!("its claim {claimed} is gone, and nobody has deleted it yet (reclaim policy Delete)");
                 return Some(
                     Finding::new(Reason::VolumeReleased, volume, cause)
+                        .underway_if(since.is_some_and(|since| super::is_soon(world, since)))
                         .detail(super::warning(world, volume).map(said).unwrap_or_default())
                         .advise("see that its provisioner runs, which deletes it, and what that logs"),
                 );

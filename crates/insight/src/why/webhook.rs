@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, cluster_objects, in_namespace, is_failing, said};
+use super::{Finding, Reason, cluster_objects, in_namespace, is_failing, is_young, said};
 use crate::gather::{BEHIND, BEHIND_SLICES, MUTATING, VALIDATING};
 use crate::surroundings::UNLISTED;
 use crate::world::{World, title};
@@ -154,7 +154,8 @@ pub(super) fn api_service(world: &World, target: &Value) -> Option<Finding> {
     let failing = is_failing(target, "Available")?;
     let why = target.pointer("/spec/service").and_then(|service| dead(world, service)).unwrap_or_default();
     let cause = format!("its API is not available: {}", object::text(failing, "/reason"));
-    Some(Finding::new(Reason::ApiServiceUnavailable, target, cause).detail(said(failing)).detail(why).advise(format!(
+    let finding = Finding::new(Reason::ApiServiceUnavailable, target, cause).underway_if(is_young(world, target));
+    Some(finding.detail(said(failing)).detail(why).advise(format!(
         "bring its server back, or delete it: kubectl delete {}{}",
         in_namespace(target),
         title(target)

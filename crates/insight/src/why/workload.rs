@@ -131,7 +131,10 @@ fn governing_service(world: &World, target: &Value) -> Option<Finding> {
     match world.seen("services")?.iter().find(|service| object::name(service) == name) {
         None => Some(
             finding(format!("its Service {name:?} (spec.serviceName) does not exist in namespace {namespace}: its pods have no names in DNS"))
-                .advise(format!("create it, headless, with the selector {}: kubectl create service clusterip -n {namespace} {name} --clusterip=None", pairs(labels))),
+                .advise(format!(
+                    "create it, headless, with the selector {labels}: kubectl create service clusterip -n {namespace} {name} --clusterip=None && kubectl set selector -n {namespace} service/{name} {labels}",
+                    labels = pairs(labels)
+                )),
         ),
         Some(service) => {
             let selector = object::map(service, "/spec/selector");
@@ -222,20 +225,14 @@ fn unseen(world: &World, target: &Value) -> Option<Finding> {
     let kind = object::text(target, "/kind");
     let cause = format!("the {kind} controller has acted on generation {seen} of it, and there is generation {wanted}");
     // A controller that runs needs no seconds for it.
-    let changed = object::items(target, "/metadata/managedFields")
-        .iter()
-        .filter(|entry| object::text(entry, "/subresource").is_empty())
-        .filter_map(|entry| time_at(entry, "/time"))
-        .max();
-    let late = changed.is_some_and(|at| world.now.as_second() - at.as_second() > 10);
-    let mut finding = Finding::new(Reason::ControllerBehind, target, cause)
-        .advise("see that the controllers run: ferry controller-manager, or kube-controller-manager");
+    let late = rollout::changed(target).is_some_and(|at| world.now.as_second() - at.as_second() > 10);
+    let mut finding = Finding::new(Reason::ControllerBehind, target, cause).advise(rollout::CONTROLLERS);
     finding.underway = !late;
     Some(finding)
 }
 
 fn paused(world: &World, target: &Value) -> Option<Finding> {
-    (target.pointer("/spec/paused").and_then(Value::as_bool) == Some(true)).then(|| {
+    rollout::is_paused(target).then(|| {
         let resume = format!("kubectl rollout resume {}{}", super::in_namespace(target), title(target));
         let none = world.seen("replicasets").is_some() && newest_set(world, target).is_none();
         let cause = if none {
@@ -353,12 +350,20 @@ fn missing(world: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
     if ready >= wanted {
         return None;
     }
-    if let Some(waits) = rollout::recreate(world, target) {
+    if let Some(waits) = rollout::recreate(world, target).or_else(|| rollout::not_long_enough(world, target, pods)) {
         return Some(waits);
+    }
+    // While it is paused, the pods of the old template stay: all that it has count.
+    if rollout::is_paused(target) && rollout::serving(world, target) >= wanted {
+        return None;
     }
     let cause = format!("{ready} of {wanted} pods are ready, and its controller has not made the others yet");
     let told = warning(world, target).map(|event| object::text(event, "/message")).unwrap_or_default();
     let going = pods.iter().filter(|pod| object::is_being_deleted(pod)).count();
     let going = if going > 0 { format!("{} on the way out", plural(going, "pod")) } else { String::new() };
-    Some(Finding::new(Reason::PodsMissing, target, cause).detail(told).detail(going).underway())
+    let finding = Finding::new(Reason::PodsMissing, target, cause).detail(told);
+    // A controller that runs needs no seconds for it, unless pods of before have to go first.
+    let late = going.is_empty() && rollout::is_late(world, target, pods);
+    let finding = if late { finding.advise(rollout::CONTROLLERS) } else { finding };
+    Some(finding.detail(going).underway_if(!late))
 }

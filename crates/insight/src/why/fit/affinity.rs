@@ -7,7 +7,12 @@ const TERMS: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnored
 
 /// What is asked for: the terms, of which one is enough.
 pub(super) fn text(pod: &Value) -> String {
-    let terms: Vec<String> = object::items(pod, TERMS)
+    of_terms(object::items(pod, TERMS))
+}
+
+/// Terms of which one is enough.
+pub(super) fn of_terms(terms: &[Value]) -> String {
+    let terms: Vec<String> = terms
         .iter()
         .map(|term| {
             let all = ["/matchExpressions", "/matchFields"].into_iter().flat_map(|list| object::items(term, list));

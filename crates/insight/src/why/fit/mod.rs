@@ -15,7 +15,7 @@ use ferry_semantics::{node_selector, taints};
 use k8s_openapi::api::core::v1::{Node, PodSpec};
 use serde_json::Value;
 
-use super::{named, pairs};
+use super::{named, pairs, plural};
 use crate::gather::ALL_PODS;
 use crate::world::World;
 
@@ -130,7 +130,8 @@ impl Obstacle {
                 format!("does not have the label {key}, which topologySpreadConstraints needs on every node")
             }
             Self::SpreadSkew { key, domain, here, most, few: Some((wanted, there)), .. } => format!(
-                "is in {key}={domain}, which has {here} of these pods already: minDomains={wanted} is not reached, since the nodes for it have {there} values of {key}, and so no domain may have more than maxSkew={most}"
+                "is in {key}={domain}, which has {here} of these pods already: minDomains={wanted} is not reached, since the nodes for it have {} of {key}, and so no domain may have more than maxSkew={most}",
+                plural(*there, "value")
             ),
             Self::SpreadSkew { key, domain, here, least, most, few: None } => format!(
                 "is in {key}={domain}, which has {here} of these pods already while another has {least}: one more would be over maxSkew={most}"
@@ -245,9 +246,12 @@ fn by_itself(pod: &Value, spec: Option<&PodSpec>, node: &Value) -> Vec<Obstacle>
         .collect();
     if !missing.is_empty() {
         found.push(Obstacle::Selector { missing });
-    } else if let Some(spec) = spec
+    }
+    // The labels of nodeSelector are told by name; here it is about the affinity alone.
+    let affinity = spec.map(|spec| PodSpec { affinity: spec.affinity.clone(), ..PodSpec::default() });
+    if let Some(affinity) = affinity
         && let Ok(typed) = serde_json::from_value::<Node>(node.clone())
-        && !node_selector::matches(spec, &typed)
+        && !node_selector::matches(&affinity, &typed)
     {
         found.push(Obstacle::Affinity { asks: affinity::text(pod) });
     }
@@ -356,7 +360,7 @@ fn remedy(world: &World, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<Str
         )),
         Obstacle::PodCount { .. } => one(format!("end pods on {node}, raise the kubelet's maxPods, or add a node")),
         Obstacle::PodAffinity { selector, namespaces, .. } => {
-            let place = namespaces.first().map(|name| format!("-n {name} ")).unwrap_or_default();
+            let place = namespaces.first().map_or_else(|| "-A ".to_owned(), |name| format!("-n {name} "));
             vec![
                 format!("see that pods with {selector} run: kubectl get pods {place}-l '{selector}'"),
                 format!("or correct podAffinity: {edit}"),
@@ -400,6 +404,11 @@ fn near_label(world: &World, pair: &str) -> Option<String> {
     others.dedup();
     (!others.is_empty())
         .then(|| format!("nodes have {key} with the value {}: use that in nodeSelector if it is meant", named(&others)))
+}
+
+/// A selector of nodes in a few words.
+pub(super) fn node_terms(selector: &Value) -> String {
+    affinity::of_terms(object::items(selector, "/nodeSelectorTerms"))
 }
 
 /// A label selector in a few words.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ferry_meta::object;
 use ferry_meta::selector::LabelSelector;
-use ferry_semantics::node_selector;
+use ferry_semantics::{node_selector, taints};
 use k8s_openapi::api::core::v1::{Node, PodSpec};
 use serde_json::Value;
 
@@ -20,21 +20,25 @@ fn domain<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
 /// A term of affinity: which pods it means.
 struct Term<'a> {
     selector: LabelSelector,
+    /// Empty: those of every namespace.
     namespaces: Vec<&'a str>,
-    /// Namespaces by labels are not looked up: nothing is said of such a term.
     key: &'a str,
     text: String,
 }
 
 fn terms<'a>(pod: &'a Value, kind: &str) -> Vec<Term<'a>> {
     let list = object::items(pod, &format!("/spec/affinity/{kind}/{REQUIRED}"));
+    // Namespaces by their labels are not looked up: nothing is said of such a term. The empty selector means all of them.
+    let everywhere = |term: &Value| term.get("namespaceSelector").is_some_and(is_empty);
     list.iter()
-        .filter(|term| term.get("namespaceSelector").is_none() && term.get("matchLabelKeys").is_none())
+        .filter(|term| term.get("namespaceSelector").is_none() || everywhere(term))
         .filter_map(|term| {
             let selector = term.get("labelSelector")?;
             let mut namespaces: Vec<&str> =
                 object::items(term, "/namespaces").iter().filter_map(Value::as_str).collect();
-            if namespaces.is_empty() {
+            if everywhere(term) {
+                namespaces.clear();
+            } else if namespaces.is_empty() {
                 namespaces.push(object::namespace(pod));
             }
             Some(Term {
@@ -47,9 +51,14 @@ fn terms<'a>(pod: &'a Value, kind: &str) -> Vec<Term<'a>> {
         .collect()
 }
 
+fn is_empty(selector: &Value) -> bool {
+    object::map(selector, "/matchLabels").is_empty() && object::items(selector, "/matchExpressions").is_empty()
+}
+
 impl Term<'_> {
     fn means(&self, pod: &Value) -> bool {
-        self.namespaces.contains(&object::namespace(pod)) && self.selector.matches(object::labels(pod))
+        (self.namespaces.is_empty() || self.namespaces.contains(&object::namespace(pod)))
+            && self.selector.matches(object::labels(pod))
     }
 }
 
@@ -123,6 +132,7 @@ impl<'a> Spread<'a> {
         let selector = constraint.get("labelSelector").and_then(|selector| LabelSelector::from_object(selector).ok());
         // Nodes that the pod may not go to do not count, unless the constraint says so.
         let honors = object::text(constraint, "/nodeAffinityPolicy") != "Ignore";
+        let honors_taints = object::text(constraint, "/nodeTaintsPolicy") == "Honor";
         let counts = |node: &&Value| {
             let every = all.iter().all(|one| domain(node, object::text(one, "/topologyKey")).is_some());
             let meant = || {
@@ -131,7 +141,12 @@ impl<'a> Spread<'a> {
                         .is_ok_and(|node| node_selector::matches(spec, &node))
                 })
             };
-            every && (!honors || meant())
+            let stays_out = honors_taints
+                && object::items(node, "/spec/taints").iter().any(|taint| {
+                    object::text(taint, "/effect") != taints::PREFER_NO_SCHEDULE
+                        && !taints::tolerated(object::items(pod, "/spec/tolerations").iter(), taint)
+                });
+            every && (!honors || meant()) && !stays_out
         };
         let eligible: Vec<&Value> = nodes.iter().filter(counts).collect();
         let names: BTreeSet<&str> = eligible.iter().map(|node| object::name(node)).collect();

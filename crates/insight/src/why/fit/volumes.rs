@@ -37,6 +37,14 @@ pub(super) fn obstacles(world: &World, pod: &Value, node: &Value) -> Vec<Obstacl
     found
 }
 
+/// The volume of the pod that the claim of this name is made for.
+pub(in super::super) fn made_for<'a>(pod: &'a Value, claim: &str) -> Option<&'a Value> {
+    let is_it = |volume: &&Value| {
+        volume.get("ephemeral").is_some() && claim == format!("{}-{}", object::name(pod), object::text(volume, "/name"))
+    };
+    object::items(pod, "/spec/volumes").iter().find(is_it)
+}
+
 /// The claims that a pod names.
 pub(in super::super) fn claims(pod: &Value) -> Vec<String> {
     let of = |volume: &Value| match object::text(volume, "/persistentVolumeClaim/claimName") {

@@ -356,7 +356,7 @@ fn services_autoscalers_and_claims() {
     };
     let hpa = one(
         "HorizontalPodAutoscaler",
-        json!({ "spec": { "minReplicas": 3, "maxReplicas": 3, "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "w" } } }),
+        json!({ "spec": { "minReplicas": 3, "maxReplicas": 3, "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "w" } }, "status": { "conditions": [{ "type": "AbleToScale", "status": "True" }] } }),
         &[],
     );
     let claim = |wanted: &str| {

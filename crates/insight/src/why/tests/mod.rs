@@ -1,6 +1,7 @@
 //! Each cause by a table: objects in, the hop and the words of the first finding out.
 
 mod access;
+mod beyond;
 mod budgets;
 mod containers;
 mod deletion;
@@ -22,6 +23,7 @@ mod scheduling;
 mod servers;
 mod slices;
 mod storage;
+mod tried;
 mod truth;
 mod unseen;
 mod workloads;

@@ -239,7 +239,7 @@ fn containers_that_end_or_fail_their_probes() {
         )),
     );
     let mut unread = world(crashing("Error", 1), &[]);
-    unread.unread_logs.insert("p/c".into());
+    unread.unread_logs.insert("p/c".into(), "you may not read its log".into());
     check("unread", &unread, Some((Hop::Kubelet, &["you may not read its log"])));
     for (reason, code, texts) in [
         ("OOMKilled", 137, &["OOMKilled", "raise resources.limits.memory (now 64Mi)"][..]),

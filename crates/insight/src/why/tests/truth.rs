@@ -178,7 +178,7 @@ fn nodes_for_pods() {
             "too few domains",
             among(unscheduled(spread), json!([zoned("n")]), json!([other.clone()])),
             Reason::NoNodeFits,
-            &["minDomains=3 is not reached, since the nodes for it have 1 values of zone", "or lower minDomains"],
+            &["minDomains=3 is not reached, since the nodes for it have 1 value of zone", "or lower minDomains"],
         ),
         (
             "no such key",
