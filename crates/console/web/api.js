@@ -19,11 +19,15 @@ export async function ask(path, { method = "GET", accept = "application/json", t
   if (key) all["x-ferry-console"] = key;
   if (type) all["content-type"] = type;
   let response;
-  try {
-    response = await fetch(path, { method, headers: all, body, signal, credentials: "same-origin", cache: "no-store" });
-  } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new ApiError(0, "the server does not answer");
+  for (let turn = 0; !response; turn++) {
+    try {
+      response = await fetch(path, { method, headers: all, body, signal, credentials: "same-origin", cache: "no-store" });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      // A browser drops its connections when the network of its machine changes; on a node every pod does that.
+      if (method !== "GET" || turn === 2) throw new ApiError(0, "the server does not answer");
+      await new Promise((resolve) => setTimeout(resolve, 150));
+    }
   }
   if (response.ok) return response;
   const text = await response.text();
@@ -40,8 +44,16 @@ function inYaml(text) {
   return found && (found[1] ?? found[2]).replace(/^ +/gm, "").trim().replace(/^(["'])([^]*)\1$/, "$2").replace(/''/g, "'");
 }
 
-export const json = async (path, options) => (await ask(path, options)).json();
-export const text = async (path, options) => (await ask(path, options)).text();
+export const json = async (path, options) => JSON.parse(await text(path, options));
+export async function text(path, options) {
+  const response = await ask(path, options);
+  try {
+    return await response.text();
+  } catch (error) {
+    if (options?.signal?.aborted) throw error;
+    throw new ApiError(0, "the connection broke off");
+  }
+}
 export const yaml = (path, options) => text(path, { ...options, accept: "application/yaml" });
 
 export async function whoAmI() {

@@ -15,7 +15,7 @@ const WORKLOADS = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"];
 export async function details(context, path) {
   const { main, signal, query } = context;
   const named = await read(path);
-  if (!named.kind || !named.name) return put(main, h("div.page", empty("There is no such object", path)));
+  if (!named.kind || !named.name) return put(main, h("div.page", h("div.head", h("h1", named.name || named.resource || "Nothing")), empty("There is no such object", path)));
   let object = await json(path, { signal });
   const { kind } = named, tab = query.get("tab") ?? "overview";
   const isPod = kind.kind === "Pod" && !kind.group, isWorkload = WORKLOADS.includes(kind.kind) && kind.group === "apps";

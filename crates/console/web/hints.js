@@ -71,7 +71,7 @@ export function hints(area, kind, signal) {
     const fields = Object.entries(inner.schema?.properties ?? {}), required = inner.schema?.required ?? [];
     const row = ([name, one]) => h("tr", h("td", h("code", name), required.includes(name) ? h("span.warn", " required") : null), h("td.soft", typeOf(one, all)), h("td.soft", (one.description ?? "").slice(0, 160)));
     const unknown = path.length > known.length ? h("p.warn", `There is no field ${path[known.length]} in ${known.join(".") || kind.kind}.`) : null;
-    put(box, h("div.body.stack", h("h3", inner.known.join(".") || kind.kind), unknown, schema !== inner.schema && schema?.description ? h("p.soft", known.at(-1) + ": " + schema.description.slice(0, 400)) : null,
+    put(box, h("div.body.stack", h("h2", inner.known.join(".") || kind.kind), unknown, schema !== inner.schema && schema?.description ? h("p.soft", known.at(-1) + ": " + schema.description.slice(0, 400)) : null,
       h("table.plain", h("tbody", fields.slice(0, SHOWN).map(row)))));
   };
   for (const name of ["keyup", "click", "focus"]) area.addEventListener(name, show);

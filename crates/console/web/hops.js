@@ -47,7 +47,7 @@ export async function hops(context) {
   const { main, signal, query } = context;
   const live = h("span.state", h("span.dot"), h("span", "connecting"));
   const lanes = new Lanes((object) => context.go("#/hops?object=" + encodeURIComponent(object)));
-  const list = h("div.writes", { tabindex: "0", "aria-label": "Latest writes" });
+  const list = h("div.writes", { tabindex: "0", role: "group", "aria-label": "Latest writes" });
   const chosen = query.get("object");
   const fall = h("div.body.stack");
   const pause = h("button", { type: "button", onclick: () => { lanes.paused = !lanes.paused; pause.textContent = lanes.paused ? "Go on" : "Pause"; } }, "Pause");

@@ -19,15 +19,16 @@ export async function list(context, group, resource) {
   const { main, query, signal, state } = context;
   const kind = (await kinds()).find((one) => one.group === group && one.resource === resource);
   if (signal.aborted) return;
-  if (!kind) return put(main, h("div.page", empty("There is no such kind", `The server knows no ${resource}${group ? " in " + group : ""}.`)));
+  if (!kind) return put(main, h("div.page", h("div.head", h("h1", resource || "Nothing")), empty("There is no such kind", `The server knows no ${resource}${group ? " in " + group : ""}.`)));
   const namespace = kind.namespaced ? query.get("ns") ?? state.namespace : "";
   const all = namespace === "*";
   const path = collection(kind, all ? "" : namespace);
   const table = new Rows(kind, all);
   const count = h("span.soft", { "aria-live": "polite" }), live = h("span.state", h("span.dot"), h("span", "loading"));
   const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter rows", value: query.get("q") ?? "" });
+  const said = h("div");
   const where = await namespaces(kind, namespace, state, context);
-  put(main, h("div.page.full", h("div.head", h("h1", context.plural(kind)), count, h("span.grow"), live, where, filter), table.element));
+  put(main, h("div.page.full", h("div.head", h("h1", context.plural(kind)), count, h("span.grow"), live, where, filter), said, table.element));
   filter.addEventListener("input", () => { table.filter(filter.value); told(); });
   table.filter(filter.value);
   const told = () => {
@@ -50,13 +51,16 @@ export async function list(context, group, resource) {
       told();
     } while (more && !signal.aborted);
     table.end();
+    put(said);
     told();
   };
   try {
     await everything();
   } catch (error) {
-    if (!signal.aborted) { tell("bad", "not shown"); put(table.element, failure(error)); }
-    if (error.code === 403 || error.code === 404) return;
+    if (signal.aborted) return;
+    tell("bad", "not shown");
+    put(said, failure(error));
+    if (error.code === 403 || error.code === 404) return table.element.remove();
   }
   if (!kind.verbs.includes("watch")) return tell("", "not watched");
   let fails = 0;
@@ -103,8 +107,8 @@ async function namespaces(kind, chosen, state, context) {
 
 /** The rows, and the part of them that is in view. */
 export class Rows {
-  constructor(kind, all, linked = true) {
-    Object.assign(this, { kind, all, linked, rows: new Map(), shown: [], order: { column: -1, down: false }, text: "", names: [], drawn: new Map() });
+  constructor(kind, all) {
+    Object.assign(this, { kind, all, rows: new Map(), shown: [], order: { column: -1, down: false }, text: "", names: [], drawn: new Map() });
     this.heads = h("div.line.heads", { role: "row" });
     this.space = h("div", { role: "presentation", css: { position: "relative" } });
     this.element = h("div.grid", { role: "grid", tabindex: "0", "aria-label": kind.kind, onscroll: () => this.paint() }, this.heads, this.space);
@@ -120,7 +124,7 @@ export class Rows {
     if (!definitions || this.definitions) return;
     this.definitions = definitions.map((one, at) => ({ ...one, at })).filter((one) => one.priority === 0);
     this.names = [...(this.all ? ["Namespace"] : []), ...this.definitions.map((one) => one.name)];
-    put(this.heads, this.names.map((name, at) => h("button", { type: "button", role: "columnheader", onclick: () => this.sort(at) }, name)));
+    put(this.heads, this.names.map((name, at) => h("span", { role: "columnheader" }, h("button", { type: "button", onclick: () => this.sort(at) }, name))));
   }
 
   static id = (row) => row.object.metadata.uid ?? (row.object.metadata.namespace ?? "") + "/" + row.object.metadata.name;
@@ -190,24 +194,27 @@ export class Rows {
   }
 
   line(row, at) {
+    const href = "#/o" + collection(this.kind, row.namespace) + "/" + encodeURIComponent(row.name);
+    const linked = Math.max(0, this.names.indexOf("Name"));
     const cells = row.cells.map((cell, column) => {
       const name = this.names[column];
       const shown = name === "Age" ? ago(row.created) : cell;
       const mark = /^(Status|Phase|Type|Reason|Condition)$/.test(name) ? tone(cell) : "";
-      return h("span.cell" + (mark ? "." + mark : ""), { role: "gridcell", title: shown }, shown);
+      // The link is as large as its row.
+      return h("span.cell" + (mark ? "." + mark : ""), { role: "gridcell", title: shown }, column === linked ? h("a", { href, tabindex: "-1" }, shown) : shown);
     });
-    const href = this.linked ? "#/o" + collection(this.kind, row.namespace) + "/" + encodeURIComponent(row.name) : undefined;
     const fresh = Date.now() - row.fresh < 1400;
-    return h((href ? "a" : "div") + ".line" + (fresh ? ".fresh" : ""), { role: "row", href, tabindex: href ? "-1" : undefined, "aria-rowindex": at + 1, css: { top: at * HEIGHT + "px", "grid-template-columns": this.template } }, cells);
+    return h("div.line" + (fresh ? ".fresh" : ""), { role: "row", "aria-rowindex": at + 1, css: { top: at * HEIGHT + "px", "grid-template-columns": this.template } }, cells);
   }
 
   key(event) {
-    const lines = [...this.space.querySelectorAll("a.line")].sort((a, b) => parseInt(a.style.top) - parseInt(b.style.top));
+    const top = (link) => parseInt(link.closest(".line").style.top);
+    const lines = [...this.space.querySelectorAll(".line a")].sort((a, b) => top(a) - top(b));
     const at = lines.indexOf(document.activeElement);
     const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
     if (!step || !lines.length) return;
     event.preventDefault();
-    const visible = lines.findIndex((line) => parseInt(line.style.top) >= this.element.scrollTop);
+    const visible = lines.findIndex((line) => top(line) >= this.element.scrollTop);
     lines[at < 0 ? Math.max(0, visible) : Math.max(0, Math.min(lines.length - 1, at + step))].focus();
   }
 }

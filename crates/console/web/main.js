@@ -57,7 +57,11 @@ function show() {
   if (parts[0] === "r") page = list(context, parts[1] === "core" ? "" : parts[1], parts[2]);
   else if (parts[0] === "o") page = details(context, "/" + parts.slice(1).join("/"));
   else page = (pages[parts[0] ?? "hops"] ?? hops)(context);
-  Promise.resolve(page).catch((error) => { if (!context.signal.aborted) put(main, h("div.page", failure(error))); });
+  Promise.resolve(page).catch((error) => {
+    if (context.signal.aborted) return;
+    put(main, h("div.page", h("div.head", h("h1", decodeURIComponent(parts.at(-1) ?? "Hops"))), failure(error)));
+    if (error.code === 0) setTimeout(() => { if (!context.signal.aborted) show(); }, 2000);
+  });
   for (const one of nav.querySelectorAll("a")) {
     const [own] = one.getAttribute("href").split("?");
     const here = own === "#/" + parts.slice(0, parts[0] === "r" ? 3 : 1).join("/") || (!parts.length && own === "#/hops");
@@ -81,7 +85,7 @@ function frame() {
   add(nav, h("details", h("summary", `All other kinds (${others.length})`), others.map((kind) => h("a", { href: kindLink(kind), title: kind.group || "core" }, h("span.cut", plural(kind))))));
   const bar = h("header.bar",
     h("a.brand", { href: "#/hops" }, h("img", { src: "mark.svg", alt: "" }), "Ferry"),
-    h("button.search", { type: "button", onclick: palette, "aria-label": "Search and commands" }, "Go to or do…", h("kbd", "Ctrl K")),
+    h("button.search", { type: "button", onclick: palette }, "Go to or do…", h("kbd", { "aria-hidden": "true" }, "Ctrl K")),
     h("span.grow"),
     h("button.primary", { type: "button", id: "apply", onclick: () => openApply(state) }, "Apply"),
     h("button.quiet", { type: "button", onclick: theme.turn, "aria-label": "Switch between light and dark" }, "◐"),

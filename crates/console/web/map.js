@@ -126,7 +126,7 @@ function draw(columns, edges) {
     const mark = tone(one), path = collection(one.kind, one.object.metadata.namespace) + "/" + one.object.metadata.name;
     return svg("a", { href: "#/o" + path, "aria-label": `${one.kind.kind} ${one.object.metadata.name}` }, svg("title", `${one.kind.kind} ${one.object.metadata.name}`),
       svg("rect" + (mark ? "." + mark : ""), { x: one.x, y: one.y, width: WIDTH, height: HIGH, rx: 6 }),
-      svg("text.kindname", { x: one.x + 10, y: one.y + 15 }, one.kind.kind), svg("text", { x: one.x + 10, y: one.y + 30 }, cut(one.object.metadata.name)));
+      svg("text.kindname", { x: one.x + 10, y: one.y + 15 }, one.kind.kind + " "), svg("text", { x: one.x + 10, y: one.y + 30 }, cut(one.object.metadata.name)));
   });
   return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` }, lines, boxes);
 }

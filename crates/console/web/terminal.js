@@ -44,6 +44,8 @@ export function terminal(context, body, pod) {
 
 const KEYS = { Enter: "\r", Backspace: "\x7f", Tab: "\t", Escape: "\x1b", ArrowUp: "\x1b[A", ArrowDown: "\x1b[B", ArrowRight: "\x1b[C", ArrowLeft: "\x1b[D", Home: "\x1b[H", End: "\x1b[F", Delete: "\x1b[3~", PageUp: "\x1b[5~", PageDown: "\x1b[6~" };
 const SCROLLBACK = 2000;
+/** Knows how wide a character is. */
+const PEN = document.createElement("canvas").getContext("2d");
 
 /** Rows of characters with a cursor: what shells, less and top need of a VT100. */
 export class Screen {
@@ -64,7 +66,8 @@ export class Screen {
   }
 
   measure() {
-    const columns = Math.max(20, Math.floor((this.element.clientWidth - 26) / 7.83)), rows = Math.max(5, Math.floor((this.element.clientHeight - 20) / 18));
+    PEN.font = getComputedStyle(this.element).font;
+    const columns = Math.max(20, Math.floor((this.element.clientWidth - 26) / (PEN.measureText("0".repeat(100)).width / 100))), rows = Math.max(5, Math.floor((this.element.clientHeight - 20) / 18));
     const changed = columns !== this.columns || rows !== this.rows;
     Object.assign(this, { columns, rows });
     return changed;

@@ -78,7 +78,7 @@ async function recent(signal) {
 }
 
 function table(kind, found, all) {
-  const rows = new Rows(kind, all, true);
+  const rows = new Rows(kind, all);
   rows.columns(found.columnDefinitions);
   (found.rows ?? []).forEach((row) => rows.set(row));
   rows.draw();
