@@ -26,6 +26,7 @@ fn images() {
         keys: vec![".dockerconfigjson".into()],
         kind: "kubernetes.io/dockerconfigjson".into(),
         registries: vec!["other.example.com".into()],
+        certificate: crate::world::Serving::Unseen,
     };
     other_host.note("secrets", "regcred", Presence::Present(content));
     let back_off = format!("Back-off pulling image \"{image}\": ErrImagePull: {image}: not found");

@@ -47,7 +47,12 @@ fn containers_and_images() {
         json!({ "spec": { "imagePullSecrets": [{ "name": "opaque" }] } }),
     );
     let mut wrong_kind = on_node(denied.clone(), json!([]));
-    let content = Content { keys: vec!["password".into()], kind: "Opaque".into(), registries: Vec::new() };
+    let content = Content {
+        keys: vec!["password".into()],
+        kind: "Opaque".into(),
+        registries: Vec::new(),
+        certificate: crate::world::Serving::Unseen,
+    };
     wrong_kind.note("secrets", "opaque", Presence::Present(content));
     let orderly = pod(
         json!({ "spec": { "containers": [{ "name": "c", "livenessProbe": { "exec": { "command": ["false"] } } }] }, "status": { "containerStatuses": [{
