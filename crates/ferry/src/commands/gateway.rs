@@ -24,7 +24,7 @@ pub fn run(options: &GatewayOptions) -> Result<()> {
 
 async fn serve(options: &GatewayOptions) -> Result<()> {
     let client = kubeconfig::connect(kubeconfig::config(options.kubeconfig.as_deref()).await?)?;
-    let config = options.serving.config(own_address()?);
+    let config = options.serving.config(address_among(&options.serving.gateway_address, own_address)?);
     let tasks = Tasks::new("gateway");
     let election = leader::Config::new(gateway::ACCOUNT, &component::identity());
     let own = client.clone();
@@ -60,9 +60,27 @@ async fn convert(options: &GatewayOptions, wanted: &ConvertOptions) -> Result<()
     Ok(())
 }
 
+/// What Gateways get when nothing else is said. A machine whose addresses are named needs none that reaches others.
+fn address_among(named: &[IpAddr], own: impl FnOnce() -> Result<IpAddr>) -> Result<IpAddr> {
+    named.first().copied().map_or_else(own, Ok)
+}
+
 /// The address that reaches the default gateway: nothing is sent.
 fn own_address() -> Result<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     let reached = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
     Ok(reached.context("this machine has no address that reaches others; name one with --gateway-address")?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_reaches_nobody_serves_at_the_addresses_it_is_given() {
+        let named: IpAddr = "192.0.2.7".parse().expect("an address");
+        let unreachable = || anyhow::bail!("Network is unreachable");
+        assert_eq!(address_among(&[named], unreachable).expect("no other is asked for"), named);
+        assert!(address_among(&[], unreachable).is_err());
+    }
 }
