@@ -47,7 +47,7 @@ upgrade-test: ## a cluster goes from an older commit to this one and back, under
 fmt:
 	cargo fmt --all
 
-bench: ## figures as JSON lines and tables; nothing is asserted
+bench: ## figures as JSON lines and tables, beside others; nothing is asserted: PART="gate wires"
 	@hack/bench.sh
 
 fuzz: ## ten minutes of fuzzing over all targets; needs nightly Rust

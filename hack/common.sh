@@ -76,6 +76,39 @@ ensure_go() {
   fi
   export PATH="$cache/go/bin:$PATH"
 }
+
+# build_kubectl FILE : upstream's kubectl, from the Go module proxy.
+kubectl_version=v0.37.0
+build_kubectl() {
+  [ -x "$1" ] && return
+  ensure_go || { say "there is no Go to build kubectl with"; return 1; }
+  say "building kubectl $kubectl_version (two to four minutes)"
+  local work; work=$(mktemp -d)
+  cat >"$work/main.go" <<'GO'
+package main
+
+import (
+	"k8s.io/component-base/cli"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
+)
+
+// As the released kubectl: errors of the command line, too, are told by CheckErr.
+func main() {
+	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
+		util.CheckErr(err)
+	}
+}
+GO
+  # The version that the program tells: a plain build would say v0.0.0.
+  local stamp="-X k8s.io/component-base/version.gitVersion=v1${kubectl_version#v0} -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37" done=0
+  if (cd "$work" && go mod init kubectl && go get "k8s.io/kubectl@$kubectl_version" && go mod tidy && go build -ldflags "-s -w $stamp" -o "$1.new" .) >"$cache/kubectl.log" 2>&1
+  then mv "$1.new" "$1"
+  else say "could not build kubectl; see $cache/kubectl.log"; done=1; fi
+  rm -rf "$work"
+  return $done
+}
+
 # start_apiserver PORT : an API server alone, in $work/data, with the tokens of admin and bob; ends with the script.
 start_apiserver() {
   # With the features of the whole workspace, as the tests have built it already.

@@ -44,7 +44,6 @@ if [ ${#problems[@]} -gt 0 ]; then printf 'ferry: %s\n' "${problems[@]}" >&2; ex
 install_packages "${packages[@]}"
 
 # kubectl: the one on the PATH if it is recent enough, else one built from the Go module proxy. `make up` makes do with Ferry's own.
-kubectl_version=v0.37.0
 kubectl_minor() { "$1" version --client -o json 2>/dev/null | sed -n 's/.*"minor": "\([0-9]*\).*/\1/p' | head -n 1; }
 ensure_kubectl() {
   local have; have=$(on_path kubectl || true)
@@ -52,31 +51,7 @@ ensure_kubectl() {
   [ -x "$cache/kubectl" ] && [ ! -L "$cache/kubectl" ] && return
   rm -f "$cache/kubectl"
   if [ "$mode" != --test ] && ! on_path go >/dev/null; then return; fi
-  ensure_go || { say "no kubectl of 1.32 or newer, and no Go to build one; tests that need it are skipped"; return; }
-  say "building kubectl $kubectl_version (two to four minutes)"
-  local work; work=$(mktemp -d)
-  cat >"$work/main.go" <<'GO'
-package main
-
-import (
-	"k8s.io/component-base/cli"
-	"k8s.io/kubectl/pkg/cmd"
-	"k8s.io/kubectl/pkg/cmd/util"
-)
-
-// As the released kubectl: errors of the command line, too, are told by CheckErr.
-func main() {
-	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
-		util.CheckErr(err)
-	}
-}
-GO
-  # The version that the program tells: a plain build would say v0.0.0.
-  local stamp="-X k8s.io/component-base/version.gitVersion=v1${kubectl_version#v0} -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
-  if (cd "$work" && go mod init kubectl && go get "k8s.io/kubectl@$kubectl_version" && go mod tidy && go build -ldflags "-s -w $stamp" -o "$cache/kubectl.new" .) >"$cache/kubectl.log" 2>&1
-  then mv "$cache/kubectl.new" "$cache/kubectl"
-  else say "could not build kubectl (see $cache/kubectl.log); tests that need it are skipped"; fi
-  rm -rf "$work"
+  build_kubectl "$cache/kubectl" || say "tests that need kubectl are skipped"
 }
 ensure_kubectl
 
