@@ -15,8 +15,17 @@ services() { # NAME COMMAND... : a proxy that is started, measured and stopped
   "${inside[@]}" nft flush ruleset
 }
 services ferry "$ferry" proxy --kubeconfig "$alone" --hostname-override bench
-"$ferry" kubectl --kubeconfig "$alone" create -f - <<<'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bench"}}' >/dev/null
-"$ferry" kubectl --kubeconfig "$alone" patch node bench --subresource status --type merge -p "{\"status\": {\"addresses\": [{\"type\": \"InternalIP\", \"address\": \"$address\"}]}}" >/dev/null
-# At once, as Ferry does; it waits a second when not told otherwise.
-services kube-proxy "$suite/bin/kube-proxy" --kubeconfig "$alone" --proxy-mode nftables --hostname-override bench --cluster-cidr 10.244.0.0/16 \
-  --nftables-min-sync-period 0s --conntrack-max-per-core 0 --conntrack-tcp-timeout-established 0s --conntrack-tcp-timeout-close-wait 0s
+"${inside[@]}" "$ferry" kubectl --kubeconfig "$alone" create -f - <<<'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bench"}}' >/dev/null
+"${inside[@]}" "$ferry" kubectl --kubeconfig "$alone" patch node bench --subresource status --type merge -p "{\"status\": {\"addresses\": [{\"type\": \"InternalIP\", \"address\": \"$address\"}]}}" >/dev/null
+# At once, as Ferry does: it waits a second when not told otherwise.
+cat >"$folder/kube-proxy.yaml" <<YAML
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+clusterCIDR: 10.244.0.0/16
+hostnameOverride: bench
+clientConnection: {kubeconfig: $alone}
+nftables: {minSyncPeriod: 0s}
+conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+YAML
+services kube-proxy "$suite/bin/kube-proxy" --config "$folder/kube-proxy.yaml"
