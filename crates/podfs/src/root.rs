@@ -37,6 +37,12 @@ impl Root {
         file::reopen(&handle, OFlags::RDONLY)
     }
 
+    /// A folder below, to be listed. A path that leads out is an error.
+    pub fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        Ok(openat2(&self.0, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), beneath)?)
+    }
+
     /// Where a path leads as for a process whose root this folder is. For folders that nobody changes.
     pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;

@@ -4,6 +4,7 @@ mod access;
 mod cadvisor;
 mod configz;
 mod logs;
+mod node_logs;
 pub mod spdy;
 mod stream;
 mod translate;
@@ -117,6 +118,7 @@ impl Server {
             ["runningpods"] => self.running_pods().await,
             ["metrics", "resource"] => self.resource_metrics().await,
             ["stats", "summary"] => self.summary().await,
+            ["logs", ..] => self.node_logs(&path).await,
             ["containerLogs", namespace, pod, container] => self.logs(namespace, pod, container, request.uri()).await,
             [kind @ ("exec" | "attach"), namespace, pod, container]
             | [kind @ ("exec" | "attach"), namespace, pod, _, container] => {
