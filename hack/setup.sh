@@ -11,7 +11,7 @@ packages=(nftables iproute2 curl ca-certificates)
 on_path cc gcc clang >/dev/null || packages+=(gcc)
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
 on_path make >/dev/null || packages+=(make)
-[ "$mode" = --test ] && packages+=(containerd runc python3 python3-venv iputils-ping containernetworking-plugins iptables libfaketime procps)
+[ "$mode" = --test ] && packages+=(containerd runc python3 python3-venv iputils-ping containernetworking-plugins iptables libfaketime procps chromium)
 
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$top/Cargo.toml")
 rust_problem() {

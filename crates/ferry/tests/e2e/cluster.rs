@@ -133,6 +133,10 @@ impl Cluster {
         self.registry.trim_start_matches("http://")
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn server(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }

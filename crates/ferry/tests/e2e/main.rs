@@ -8,11 +8,14 @@
 #![expect(clippy::unwrap_used, reason = "a test: a missing value is a failure")]
 
 mod alone;
+mod browser;
 mod cluster;
 mod cluster_bed;
 mod clusters;
 mod components;
 mod console;
+mod console_everybody;
+mod console_pages;
 mod copying;
 mod devices;
 mod disaster;
@@ -93,6 +96,21 @@ const SCENARIOS: &[Scenario] = &[
     ("failures::a_container_over_its_memory_is_killed", failures::a_container_over_its_memory_is_killed),
     ("starting::a_bad_start_says_what_to_do", starting::a_bad_start_says_what_to_do),
     ("spine::a_rollout_loses_no_request", spine::a_rollout_loses_no_request),
+    ("console_pages::an_apply_passes_all_lanes_and_all_hops", console_pages::an_apply_passes_all_lanes_and_all_hops),
+    (
+        "console_pages::troubles_are_caused_named_and_cleaned_up",
+        console_pages::troubles_are_caused_named_and_cleaned_up,
+    ),
+    ("console_pages::a_pod_is_found_read_and_entered", console_pages::a_pod_is_found_read_and_entered),
+    ("console_pages::an_edit_that_comes_too_late_is_told_so", console_pages::an_edit_that_comes_too_late_is_told_so),
+    ("console_pages::the_past_shows_a_pod_that_is_gone", console_pages::the_past_shows_a_pod_that_is_gone),
+    ("console_everybody::somebody_sees_what_they_may", console_everybody::somebody_sees_what_they_may),
+    ("console_everybody::what_objects_say_stays_text", console_everybody::what_objects_say_stays_text),
+    ("console_everybody::every_page_is_for_everybody", console_everybody::every_page_is_for_everybody),
+    (
+        "console_everybody::pages_catch_up_after_a_cut_and_a_killed_server",
+        console_everybody::pages_catch_up_after_a_cut_and_a_killed_server,
+    ),
     ("spine::killed_in_the_middle_nothing_is_lost", spine::killed_in_the_middle_nothing_is_lost),
     ("spine::deleting_a_namespace_takes_everything_in_it", spine::deleting_a_namespace_takes_everything_in_it),
     (
