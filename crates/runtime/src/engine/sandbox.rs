@@ -144,6 +144,7 @@ impl Engine {
         let helper = tokio::process::Command::new(&self.program)
             .arg(crate::NAMESPACES_COMMAND)
             .arg(argument)
+            .env(crate::program::ALLOCATOR.0, crate::program::ALLOCATOR.1)
             .stdin(Stdio::null())
             .output()
             .await
