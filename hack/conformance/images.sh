@@ -1,7 +1,7 @@
 # Packs the suite's images and tells the suite where they are. Sourced by conformance.sh after suite.sh and images.sh of hack.
 
 # What upstream's images have from Alpine or Debian: here Debian's, with everything they depend on.
-image_packages=(curl netcat-openbsd bind9-dnsutils iproute2 libc-bin)
+image_packages=(curl wget netcat-openbsd bind9-dnsutils iproute2 libc-bin)
 search_path='"Env":["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
 
 with_dependencies() { # PACKAGE... : they and all they need, as on a machine that has nothing
