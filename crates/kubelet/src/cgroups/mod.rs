@@ -4,8 +4,9 @@
 mod amounts;
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -232,8 +233,13 @@ fn put(folder: &Path, file: &str, text: &str) -> io::Result<()> {
     fs::write(&path, text).map_err(|error| named(&path, &error))
 }
 
+/// Open to everybody, as those of other kubelets, whatever the process's umask is: a container with users of its own has to find its
+/// group.
 fn make_folder(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path).map_err(|error| named(path, &error))
+    let missing: Vec<&Path> = path.ancestors().skip(1).take_while(|one| !one.exists()).collect();
+    fs::create_dir_all(path).map_err(|error| named(path, &error))?;
+    let open = |one: &Path| fs::set_permissions(one, Permissions::from_mode(0o755)).map_err(|error| named(one, &error));
+    missing.into_iter().chain([path]).try_for_each(open)
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
@@ -263,6 +269,20 @@ mod tests {
     }
 
     /// Plain folders stand for the kernel's: which files get which numbers is the same.
+    #[test]
+    fn groups_are_open_to_everybody() {
+        let mounts = tempfile::tempdir().expect("a folder");
+        let closed = mounts.path().join("ferry");
+        fs::create_dir(&closed).expect("a folder");
+        fs::set_permissions(&closed, Permissions::from_mode(0o700)).expect("closed");
+        make_folder(&closed).expect("made");
+        make_folder(&closed.join("kubepods/pod")).expect("made");
+        for one in ["", "kubepods", "kubepods/pod"] {
+            let mode = fs::metadata(closed.join(one)).expect("it is there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o755, "{one}");
+        }
+    }
+
     #[test]
     fn limits_are_written_where_the_kernel_reads_them() {
         let mounts = tempfile::tempdir().expect("a folder");

@@ -245,7 +245,10 @@ fn what_cannot_be_had_is_not_left_out(cluster: &mut Cluster) {
     until_refused(cluster, "pages", "OutOfhugepages-2Mi", lack);
     if cluster.is_embedded() {
         for name in ["strict", "recursive", "users"] {
-            until(&format!("{name} runs"), || (get(cluster, name)["status"]["phase"] == "Running").then_some(()));
+            // A container that cannot be created leaves its pod Running, too.
+            until(&format!("{name} runs"), || {
+                get(cluster, name)["status"]["containerStatuses"][0]["state"]["running"].is_object().then_some(())
+            });
         }
     } else {
         // containerd 1.6 says nothing of what it can do, and so can do neither.
