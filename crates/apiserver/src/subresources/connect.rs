@@ -64,7 +64,7 @@ pub(crate) async fn connect(
     let mut object = seen.clone();
     admission::mutate(core, context, &attributes, Some(&mut object), None).await?;
     admission::validate(core, context, &attributes, Some(&mut object), None).await?;
-    let target = match (&*info.resource, &info.subresource) {
+    let mut target = match (&*info.resource, &info.subresource) {
         ("pods", Subresource::Exec | Subresource::Attach) => streams(core, context, row).await?,
         ("pods", Subresource::PortForward) => {
             let pod = objects::must_load(core, row, &info.namespace, &info.name).await?.object;
@@ -85,6 +85,7 @@ pub(crate) async fn connect(
     if let Some(redirect) = to_root(context, &request) {
         return Ok(Answer::Ready(redirect));
     }
+    keep_slash(&mut target.path, request.uri().path());
     let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
     let prefix = match &*info.namespace {
         "" => format!("/api/v1/{}/{}/proxy", info.resource, info.name),
@@ -109,6 +110,14 @@ fn to_root(context: &RequestContext, request: &Request<Body>) -> Option<Response
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).ok()?);
     Some(response)
+}
+
+/// Folders of many servers are there with the slash at the end only.
+fn keep_slash(path: &mut String, asked: &str) {
+    let end = path.find('?').unwrap_or(path.len());
+    if asked.ends_with('/') && !path.get(..end).is_some_and(|path| path.ends_with('/')) {
+        path.insert(end, '/');
+    }
 }
 
 fn options_kind(resource: &str, subresource: &Subresource) -> GroupVersionKind {
@@ -324,6 +333,20 @@ pub(super) fn rest(context: &RequestContext) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_slash_at_the_end_is_kept() {
+        for (path, asked, want) in [
+            ("/logs", "/api/v1/nodes/n/proxy/logs/", "/logs/"),
+            ("/logs?a=b/", "/api/v1/nodes/n/proxy/logs/", "/logs/?a=b/"),
+            ("/logs", "/api/v1/nodes/n/proxy/logs", "/logs"),
+            ("/?a", "/api/v1/nodes/n/proxy/", "/?a"),
+        ] {
+            let mut path = path.to_owned();
+            keep_slash(&mut path, asked);
+            assert_eq!(path, want);
+        }
+    }
 
     #[test]
     fn admission_sees_what_a_connection_asks_for() {

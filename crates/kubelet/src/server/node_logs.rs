@@ -26,7 +26,7 @@ enum Found {
 
 impl Server {
     pub(super) async fn node_logs(&self, path: &str) -> Response<Body> {
-        let Some(below) = inside(&decode(&path.trim_start_matches("/logs").replace('+', "%2B"))) else {
+        let Some(below) = asked(path) else {
             return text(StatusCode::BAD_REQUEST, "invalid URL path\n");
         };
         let found = tokio::task::spawn_blocking(move || find(Path::new(FOLDER), &below)).await;
@@ -35,7 +35,7 @@ impl Server {
             Ok(Found::Folder(_)) if !path.ends_with('/') => {
                 let name = path.rsplit('/').next().unwrap_or_default();
                 let mut moved = text(StatusCode::MOVED_PERMANENTLY, "");
-                if let Ok(place) = HeaderValue::from_str(&format!("{name}/")) {
+                if let Ok(place) = HeaderValue::from_str(&format!("./{name}/")) {
                     moved.headers_mut().insert(header::LOCATION, place);
                 }
                 moved
@@ -95,6 +95,11 @@ impl Server {
     }
 }
 
+/// What a path of the server asks for. In a path, unlike in a query, a plus is a plus.
+fn asked(path: &str) -> Option<PathBuf> {
+    inside(&decode(&path.trim_start_matches('/').strip_prefix("logs")?.replace('+', "%2B")))
+}
+
 /// The path below the folder; None where it is no plain one.
 fn inside(path: &str) -> Option<PathBuf> {
     let parts = path.split('/').filter(|part| !part.is_empty());
@@ -148,6 +153,21 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn paths_are_those_below_the_folder() {
+        for (path, want) in [
+            ("/logs", Some("")),
+            ("/logs/", Some("")),
+            ("//logs//a+b%20c", Some("a+b c")),
+            ("/logs/logs/logs.log", Some("logs/logs.log")),
+            ("/logs/%2e%2e/x", None),
+            ("/logs/a/..%2f..", None),
+            ("/logs/a%00", None),
+        ] {
+            assert_eq!(asked(path).as_deref(), want.map(Path::new), "{path}");
+        }
+    }
 
     #[test]
     fn nothing_leads_out_of_the_folder() {
