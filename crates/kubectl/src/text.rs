@@ -1,5 +1,6 @@
 //! Small texts in Go's form, and where they go.
 
+use std::cell::RefCell;
 use std::io::{BufWriter, Stdout, Write};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -25,12 +26,29 @@ pub fn flush() {
     }
 }
 
+tokio::task_local! {
+    /// Warnings of work that is under way beside other work, until it is its turn to be told.
+    static HELD: RefCell<Vec<String>>;
+}
+
 /// To standard error, behind everything that was printed before.
 pub fn warn(text: impl AsRef<str>) {
-    flush();
     let text = text.as_ref();
+    if HELD.try_with(|held| held.borrow_mut().push(text.to_owned())).is_ok() {
+        return;
+    }
+    flush();
     let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
     let _ = std::io::stderr().write_all(format!("{text}{end}").as_bytes());
+}
+
+/// The work's result, and the warnings that it would have printed.
+pub async fn held<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
+    let telling = async {
+        let result = work.await;
+        (result, HELD.with(RefCell::take))
+    };
+    HELD.scope(RefCell::default(), telling).await
 }
 
 /// Go's %q.

@@ -1,5 +1,8 @@
 //! `kubectl apply`: three ways on the client, or on the server.
 
+use std::collections::HashSet;
+
+use futures::{StreamExt, stream};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -14,7 +17,7 @@ use crate::patch;
 use crate::print;
 use crate::resource::{Builder, Info, Target};
 use crate::session::Context;
-use crate::text::{print as out, warn};
+use crate::text::{held, print as out, warn};
 
 pub const COMMAND: Command = leaf(
     "apply",
@@ -103,25 +106,31 @@ async fn run(context: &Context) -> Result<()> {
         set.begin(context, &report, validation, &infos).await?;
     }
     let mut shown = Vec::new();
-    for info in &infos {
-        visited.begin(info);
-        let result = match server {
-            true => apply_server::apply(context, info, &report, validation).await,
-            false => on_client(context, info, &report, validation).await,
-        };
-        if let Ok((object, what)) = &result {
-            visited.applied(object);
-            context.remember(info);
-            if !object["metadata"]["deletionTimestamp"].is_null() && *what != "created" {
-                warn(format!("Warning: Detected changes to resource {} which is currently being deleted.", info.name));
+    let one = async |info: &Info| match server {
+        true => apply_server::apply(context, info, &report, validation).await,
+        false => on_client(context, info, &report, validation).await,
+    };
+    for alike in independent(&infos) {
+        let mut results = stream::iter(alike).map(|info| held(one(info))).buffered(AT_ONCE);
+        for info in alike {
+            visited.begin(info);
+            let Some((result, warnings)) = results.next().await else { break };
+            warnings.iter().for_each(warn);
+            if let Ok((object, what)) = &result {
+                visited.applied(object);
+                context.remember(info);
+                if !object["metadata"]["deletionTimestamp"].is_null() && *what != "created" {
+                    let name = &info.name;
+                    warn(format!("Warning: Detected changes to resource {name} which is currently being deleted."));
+                }
             }
-        }
-        match result {
-            Ok((object, what)) if report.format.is_human() || matches!(report.format, print::Format::Name) => {
-                report.done(info, &object, what)?;
+            match result {
+                Ok((object, what)) if report.format.is_human() || matches!(report.format, print::Format::Name) => {
+                    report.done(info, &object, what)?;
+                }
+                Ok((object, _)) => shown.push(object),
+                Err(error) => errors.push(error),
             }
-            Ok((object, _)) => shown.push(object),
-            Err(error) => errors.push(error),
         }
     }
     if !shown.is_empty() {
@@ -196,6 +205,27 @@ fn described(info: &Info) -> String {
 
 /// A conflict is tried so often with what the server has now.
 const ATTEMPTS: usize = 5;
+
+/// So many objects are under way at once, where none of them can need another.
+const AT_ONCE: usize = 32;
+
+/// The files' objects in their order, cut wherever one may need those before it: at another kind, and at a name that comes again.
+fn independent(infos: &[Info]) -> Vec<&[Info]> {
+    let mut seen = HashSet::new();
+    let mut runs = Vec::new();
+    let mut start = 0;
+    for (at, info) in infos.iter().enumerate() {
+        let place = (info.namespace.as_deref(), &*info.name);
+        let alike = infos[start].resource == info.resource;
+        if !alike || !seen.insert(place) {
+            runs.push(&infos[start..at]);
+            start = at;
+            seen = HashSet::from([place]);
+        }
+    }
+    runs.push(&infos[start..]);
+    runs
+}
 
 async fn on_client(context: &Context, info: &Info, report: &Report, validation: &str) -> Result<(Value, &'static str)> {
     let modified = common::with_last_applied(&info.object);
@@ -359,4 +389,35 @@ async fn view(context: &Context) -> Result<()> {
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::Resource;
+
+    fn info(plural: &str, namespace: &str, name: &str) -> Info {
+        let resource = Resource { plural: plural.to_owned(), ..Resource::default() };
+        let (namespace, name, source) = (Some(namespace.to_owned()), name.to_owned(), String::new());
+        Info { resource, namespace, name, object: Value::Null, source }
+    }
+
+    #[test]
+    fn only_objects_that_cannot_need_each_other_go_together() {
+        let of = |words: &str| {
+            let infos: Vec<Info> =
+                words.split_whitespace().map(|word| info(&word[..1], &word[1..2], &word[2..])).collect();
+            independent(&infos).iter().map(|run| run.len()).collect::<Vec<_>>()
+        };
+        // Kind, namespace and name of each.
+        for (words, runs) in [
+            ("", vec![0]),
+            ("axp", vec![1]),
+            ("axp axq ayp", vec![3]),
+            ("axp axq axp", vec![2, 1]),
+            ("nxa bxa bxb nxb", vec![1, 2, 1]),
+        ] {
+            assert_eq!(of(words), runs, "{words}");
+        }
+    }
 }
