@@ -30,13 +30,13 @@ impl Resource {
             group => format!("/apis/{group}/{}", self.version),
         };
         match self.namespaced && !namespace.is_empty() {
-            true => format!("{root}/namespaces/{namespace}/{}", self.plural),
+            true => format!("{root}/namespaces/{}/{}", segment(namespace), self.plural),
             false => format!("{root}/{}", self.plural),
         }
     }
 
     pub(crate) fn object(&self, namespace: &str, name: &str) -> String {
-        format!("{}/{name}", self.path(namespace))
+        format!("{}/{}", self.path(namespace), segment(name))
     }
 
     /// `deployment.apps`, as kubectl prints it.
@@ -44,6 +44,12 @@ impl Resource {
         let kind = self.kind.to_lowercase();
         if self.group.is_empty() { kind } else { format!("{kind}.{}", self.group) }
     }
+}
+
+/// A name as one part of a path, whatever is in it.
+pub(crate) fn segment(name: &str) -> String {
+    let keeps = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@".contains(&byte);
+    name.bytes().map(|byte| if keeps(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 /// Looks a name up in the groups of aggregated discovery. Earlier groups win, as they do with kubectl.

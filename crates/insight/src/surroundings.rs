@@ -164,7 +164,7 @@ pub(crate) async fn add_behind(cluster: &Cluster, world: &mut World) {
                 if let Some(map) = service.as_mut().and_then(Value::as_object_mut) {
                     map.insert(UNLISTED.into(), true.into());
                 }
-                world.unseen.push(format!("{BEHIND_SLICES}: {error}"));
+                world.could_not_read(BEHIND_SLICES, &error);
             }
         }
         services.extend(service);
@@ -193,7 +193,7 @@ pub(crate) async fn add_remaining(cluster: &Cluster, world: &mut World, namespac
         _ => match cluster.groups().await {
             Ok(groups) => resolve::all_namespaced(&groups),
             Err(error) => {
-                world.unseen.push(format!("{REMAINING}: {error}"));
+                world.could_not_read(REMAINING, &error);
                 return;
             }
         },
@@ -218,9 +218,7 @@ pub(crate) async fn add_remaining(cluster: &Cluster, world: &mut World, namespac
             }
         };
         for mut item in items {
-            let owned = object::items(&item, "/metadata/ownerReferences")
-                .iter()
-                .any(|owner| !uid.is_empty() && object::text(owner, "/uid") == uid);
+            let owned = !uid.is_empty() && !object::items(&item, "/metadata/ownerReferences").is_empty();
             let held = object::finalizers(&item).next().is_some();
             let keep = match &*kind {
                 "Namespace" => held || object::is_being_deleted(&item),
@@ -234,6 +232,9 @@ pub(crate) async fn add_remaining(cluster: &Cluster, world: &mut World, namespac
             }
         }
     }
+    if !matches!(&*kind, "Namespace" | "CustomResourceDefinition") {
+        found = below(&uid, found);
+    }
     // What was found is there; that nothing else is, only who has seen everything can say.
     if unread.is_empty() || !found.is_empty() {
         world.put(REMAINING, found);
@@ -244,9 +245,37 @@ pub(crate) async fn add_remaining(cluster: &Cluster, world: &mut World, namespac
     }
 }
 
+/// What belongs to an owner, and what belongs to that, and so on: the nearest first.
+fn below(owner: &str, mut all: Vec<Value>) -> Vec<Value> {
+    let mut owners = BTreeSet::from([owner.to_owned()]);
+    let mut found = Vec::new();
+    loop {
+        let is_of = |item: &Value| {
+            object::items(item, "/metadata/ownerReferences")
+                .iter()
+                .any(|one| owners.contains(object::text(one, "/uid")))
+        };
+        let (next, rest): (Vec<Value>, Vec<Value>) = all.into_iter().partition(is_of);
+        if next.is_empty() {
+            return found;
+        }
+        owners.extend(next.iter().map(|item| object::uid(item).to_owned()));
+        found.extend(next);
+        all = rest;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_belongs_to_an_owner_is_followed_down() {
+        let item = |uid: &str, owner: &str| json!({ "metadata": { "uid": uid, "name": uid, "ownerReferences": [{ "uid": owner }] } });
+        let all = vec![item("pod", "set"), item("other", "x"), item("set", "top"), item("self", "self")];
+        let found = below("top", all);
+        assert_eq!(found.iter().map(object::uid).collect::<Vec<_>>(), ["set", "pod"]);
+    }
 
     #[test]
     fn values_of_secrets_are_not_kept() {

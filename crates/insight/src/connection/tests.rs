@@ -51,7 +51,7 @@ fn scene(to: &str) -> Scene {
         namespaces: Some(vec![json!({"metadata": {"name": "default", "labels": {}}})]),
         nodes: Some(vec![node]),
         dns: Some(vec![slice("kube-dns", json!([{"addresses": ["10.244.0.1"], "nodeName": "n1"}]))]),
-        unseen: Vec::new(),
+        ..Scene::default()
     }
 }
 

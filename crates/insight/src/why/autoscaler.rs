@@ -22,7 +22,7 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     if let Some(items) = world.seen(&list).filter(|_| of_apps) {
         match items.iter().find(|item| object::name(item) == name) {
             None => {
-                let names: Vec<&str> = items.iter().map(object::name).collect();
+                let names = super::near::sorted(name, items.iter().map(object::name).collect());
                 let there = if names.is_empty() {
                     format!("the namespace has no {list}")
                 } else {

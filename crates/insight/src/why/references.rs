@@ -165,7 +165,7 @@ fn missing(world: &World, pod: &Value, one: &Reference) -> Option<Finding> {
             let has = if content.keys.is_empty() {
                 "it has no keys at all".to_owned()
             } else {
-                format!("it has {}", named(&content.keys))
+                format!("it has {}", named(&super::near::sorted(key, content.keys.iter().collect())))
             };
             let cause = format!("{place} needs the key {key:?} of the {kind} {name:?}, which has no such key");
             let plural = one.plural.trim_end_matches('s');

@@ -43,7 +43,7 @@ pub(super) fn unbound_claim(world: &World, pod: &Value) -> Option<Finding> {
                 object::text(volume, "/name"),
                 object::namespace(pod)
             );
-            let near: Vec<&str> = claims.iter().map(object::name).collect();
+            let near = super::near::sorted(&name, claims.iter().map(object::name).collect());
             let near = if near.is_empty() {
                 "the namespace has no claims".to_owned()
             } else {
