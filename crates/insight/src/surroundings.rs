@@ -44,12 +44,36 @@ pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &
         let found = cluster.get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}")).await;
         (plural, name, found)
     });
+    let mut absent = Vec::new();
     for (plural, name, found) in join_all(asked).await {
         if let Err(Error::Refused { code: 401 | 403, .. }) = &found {
             world.unseen.push(format!("{}/{name}, which you may not read", plural.trim_end_matches('s')));
         }
+        if let Ok(None) = &found {
+            absent.push((plural, name.clone()));
+        }
         world.note(plural, &name, presence(found));
     }
+    let claims = world.own_pods_first().into_iter().take(PODS).flat_map(why::claims_of);
+    let unclaimed = claims.filter(|name| world.is_absent("persistentvolumeclaims", name));
+    absent.extend(unclaimed.map(|name| ("persistentvolumeclaims", name)));
+    absent.truncate(MISSING);
+    for (plural, name) in absent {
+        add_similar(cluster, world, namespace, plural, &name).await;
+    }
+}
+
+/// So many that are missing are looked for elsewhere.
+const MISSING: usize = 4;
+
+/// What is called like an object that is missing, here and elsewhere. Who may not look does without.
+async fn add_similar(cluster: &Cluster, world: &mut World, namespace: &str, plural: &str, name: &str) {
+    let there = format!("/api/v1/{plural}?fieldSelector=metadata.name%3D{}&limit=20", resolve::segment(name));
+    let here = format!("/api/v1/namespaces/{namespace}/{plural}?limit=500");
+    let (there, here) = futures::join!(cluster.metadata(&there), cluster.metadata(&here));
+    let namespaces = there.unwrap_or_default().iter().map(|item| object::namespace(item).to_owned()).collect();
+    world.note_elsewhere(plural, name, namespaces);
+    world.put(&why::names_of(plural), here.unwrap_or_default());
 }
 
 fn presence(found: Result<Option<Value>, Error>) -> Presence {

@@ -26,6 +26,8 @@ pub struct World {
     pub(crate) unread_logs: BTreeMap<String, String>,
     /// Objects that others name, by plural and name: what is known of each.
     named: BTreeMap<(String, String), Presence>,
+    /// The namespaces that have an object which is missing here, by plural and name.
+    elsewhere: BTreeMap<(String, String), Vec<String>>,
     /// What could not be read, and why.
     pub unseen: Vec<String>,
     /// The server did not answer everything that it was asked: it went away, or could not.
@@ -98,6 +100,15 @@ impl World {
 
     pub(crate) fn note(&mut self, plural: &str, name: &str, presence: Presence) {
         self.named.insert((plural.to_owned(), name.to_owned()), presence);
+    }
+
+    /// The namespaces that have an object of that name, where this one does not.
+    pub(crate) fn elsewhere(&self, plural: &str, name: &str) -> &[String] {
+        self.elsewhere.get(&(plural.to_owned(), name.to_owned())).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(crate) fn note_elsewhere(&mut self, plural: &str, name: &str, namespaces: Vec<String>) {
+        self.elsewhere.insert((plural.to_owned(), name.to_owned()), namespaces);
     }
 
     /// Whether it was looked for and is not there.

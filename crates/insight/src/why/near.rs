@@ -1,5 +1,34 @@
 //! Names that are like another one: what was meant is often a letter away from what was written.
 
+use ferry_meta::object;
+
+use super::named;
+use crate::world::World;
+
+/// The list of the names that are there of a resource of which one is missing.
+pub(crate) fn names_of(plural: &str) -> String {
+    format!("names of {plural}")
+}
+
+/// The names that are there, the most similar to the missing one first.
+pub(super) fn there(world: &World, plural: &str, missing: &str) -> String {
+    let names: Vec<&str> = world.all(&names_of(plural)).iter().map(object::name).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("the namespace has {}", named(&sorted(missing, names))),
+    }
+}
+
+/// The namespaces that have what is missing here.
+pub(super) fn elsewhere(world: &World, plural: &str, missing: &str) -> String {
+    match world.elsewhere(plural, missing) {
+        [] => String::new(),
+        namespaces => {
+            format!("there is one in namespace {}: a pod uses those of its own namespace alone", named(namespaces))
+        }
+    }
+}
+
 /// Longer ones are not compared letter by letter.
 const LONGEST: usize = 64;
 

@@ -277,6 +277,7 @@ reasons! {
         BudgetsOverlap "budgets-overlap" Controller,
         BudgetSync "budget-sync" Controller,
         HpaFixed "hpa-fixed" Autoscaler,
+        HpaBehavior "hpa-behavior" Autoscaler,
         PolicyParameters "policy-parameters" Admission,
         LeaseExpired "lease-expired" Controller,
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::{Reason, Verdict, findings, render, verdict};
 use super::{FINE, Situation, check_all, merge, node, object, one, owned, pod, ready_pod, world};
 use crate::gather::{ALL_PODS, CRDS, REMAINING};
-use crate::world::World;
+use crate::world::{Presence, World};
 
 fn conditions(list: &[(&str, &str, &str, &str)]) -> Value {
     list.iter()
@@ -257,6 +257,59 @@ fn definitions_and_roles() {
     ] {
         assert_eq!(findings(&well), []);
     }
+}
+
+#[test]
+fn what_is_called_alike_is_named() {
+    let reads = json!({ "spec": { "containers": [{ "name": "c", "envFrom": [{ "configMapRef": { "name": "app-confg" } }] }] },
+        "status": { "phase": "Pending", "containerStatuses": [{ "name": "c", "state": { "waiting": { "reason": "CreateContainerConfigError", "message": "configmap not found" } } }] } });
+    let mut similar = world(pod(reads), &[("nodes", json!([node("n", "True")]))]);
+    similar.note("configmaps", "app-confg", Presence::Absent);
+    similar.note_elsewhere("configmaps", "app-confg", vec!["shop".into()]);
+    let names = ["zebra", "app-config"].map(|name| json!({ "metadata": { "name": name } }));
+    similar.put(&super::super::names_of("configmaps"), names.to_vec());
+    let claims = json!({ "spec": { "nodeName": "", "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] }, "status": { "phase": "Pending" } });
+    let mut unclaimed = world(pod(claims), &[("persistentvolumeclaims", json!([]))]);
+    unclaimed.note_elsewhere("persistentvolumeclaims", "data", vec!["shop".into()]);
+    let hpa = json!({ "spec": { "maxReplicas": 5, "scaleTargetRef": { "kind": "Widget", "apiVersion": "a/v1", "name": "w" }, "behavior": { "scaleUp": { "selectPolicy": "Disabled" } } },
+        "status": { "conditions": conditions(&[("ScalingLimited", "True", "ScaleUpLimit", "faster than the maximum rate")]) } });
+    let rows: Vec<Situation<'_>> = vec![
+        (
+            "a ConfigMap",
+            similar,
+            Reason::ConfigMapMissing,
+            &["the namespace has app-config, zebra", "there is one in namespace shop"],
+        ),
+        ("a claim", unclaimed, Reason::ClaimMissing, &["there is one in namespace shop"]),
+        (
+            "scaling that is forbidden",
+            one("HorizontalPodAutoscaler", hpa, &[]),
+            Reason::HpaBehavior,
+            &[FINE, "spec.behavior.scaleUp.selectPolicy: Disabled"],
+        ),
+    ];
+    check_all(&rows);
+}
+
+#[test]
+fn those_that_take_most_are_named() {
+    let asks = |name: &str, on: &str, cpu: &str| {
+        let parts = json!({ "metadata": { "name": name, "uid": name }, "spec": { "nodeName": on, "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu } } }] } });
+        pod(parts)
+    };
+    let mut waits = asks("p", "", "1");
+    merge(
+        &mut waits,
+        &json!({ "status": { "phase": "Pending", "conditions": conditions(&[("PodScheduled", "False", "Unschedulable", "0/1 nodes are available")]) } }),
+    );
+    let mut full = world(waits, &[("nodes", json!([node("n", "True")]))]);
+    full.put(ALL_PODS, vec![asks("small", "n", "100m"), asks("large", "n", "1500m"), asks("none", "n", "0")]);
+    check_all(&[(
+        "full",
+        full,
+        Reason::NoNodeFits,
+        &["most cpu of node n is asked for by pod/large in d (1500m), pod/small in d (100m)"],
+    )]);
 }
 
 #[test]
