@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::hops::{Hop, Trace};
 use super::story::Story;
 use crate::why::{self, Finding};
-use crate::world::{ago, known_kind, plain, span};
+use crate::world::{ago, known_kind, plain, span, title};
 
 /// What each number stands for is the numbering of the twelve hops from `kubectl apply` to a pod that can be reached.
 pub fn lines(trace: &Trace) -> Vec<String> {
@@ -35,7 +35,8 @@ pub fn waits(story: &Story, trace: &Trace) -> Vec<String> {
             (false, false) => "stuck",
         };
         let number = finding.hop.number().map_or_else(|| "  ".to_owned(), |number| format!("{number:02}"));
-        let about = if story.title.ends_with(&finding.about) { String::new() } else { format!("{}: ", finding.about) };
+        let is_own = finding.about == title(story.target());
+        let about = if is_own { String::new() } else { format!("{}: ", finding.about) };
         lines.push(format!(
             " {since:>9}  {mark:>10}  {number}  {}: {about}{}",
             finding.hop.name(),

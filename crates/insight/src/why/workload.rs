@@ -7,7 +7,8 @@ use ferry_meta::selector::LabelSelector;
 use serde_json::{Value, json};
 
 use super::{
-    Finding, Reason, admission, deletion, fit, named, pairs, parts, plural, pod, rollout, said, service, warning,
+    Finding, Reason, admission, deletion, fit, is_young, named, pairs, parts, plural, pod, rollout, said, service,
+    warning,
 };
 use crate::world::{World, condition, event_time, is_owned_by, number, standing, time_at, title};
 
@@ -134,6 +135,8 @@ fn governing_service(world: &World, target: &Value) -> Option<Finding> {
     match world.seen("services")?.iter().find(|service| object::name(service) == name) {
         None => Some(
             finding(format!("its Service {name:?} (spec.serviceName) does not exist in namespace {namespace}: its pods have no names in DNS"))
+                // Manifests name the Service before or after it.
+                .underway_if(is_young(world, target))
                 .advise(format!(
                     "create it, headless, with the selector {labels}: kubectl create service clusterip -n {namespace} {name} --clusterip=None && kubectl set selector -n {namespace} service/{name} {labels}",
                     labels = pairs(labels)
