@@ -39,9 +39,9 @@ impl Error {
         matches!(self, Self::Refused { code: 500.., .. })
     }
 
-    /// Nobody has answered: the server is gone, or cannot do what is asked.
+    /// Nobody has answered: the server is gone, has too much to do, or cannot do what is asked.
     pub(crate) fn is_no_answer(&self) -> bool {
-        matches!(self, Self::Api { .. }) || self.is_of_server()
+        matches!(self, Self::Api { .. } | Self::Refused { code: 429, .. }) || self.is_of_server()
     }
 
     pub(crate) fn is_absent(&self) -> bool {

@@ -148,6 +148,13 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_one_part_of_a_path() {
+        assert_eq!(segment("system:node-1.example"), "system:node-1.example");
+        assert_eq!(segment("web?watch=1"), "web%3Fwatch%3D1");
+        assert_eq!(segment("../x#é"), "..%2Fx%23%C3%A9");
+    }
+
+    #[test]
     fn names_are_read_as_kubectl_reads_them() {
         for (name, want) in [
             ("po", "/api/v1/namespaces/n/pods"),
