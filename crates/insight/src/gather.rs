@@ -158,10 +158,14 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
             return world.ok_or_else(absent);
         }
         Ok(None) => {
-            let told = last_event(cluster, resource, namespace, name).await;
-            return Err(match (told, absent()) {
-                (Some(told), Error::NotFound(text)) => Error::NotFound(format!("{text}; its last Event: {told}")),
-                (_, error) => error,
+            let (told, instead) = futures::join!(
+                last_event(cluster, resource, namespace, name),
+                whereabouts(cluster, resource, namespace, name)
+            );
+            let told = told.map(|told| format!("; its last Event: {told}")).unwrap_or_default();
+            return Err(match absent() {
+                Error::NotFound(text) => Error::NotFound(format!("{text}{instead}{told}")),
+                error => error,
             });
         }
         Err(error) if error.is_of_server() => return unwell(cluster, resource, namespace, name).await.ok_or(error),
@@ -234,6 +238,23 @@ async fn last_event(cluster: &Cluster, resource: &Resource, namespace: &str, nam
     let last = events.into_iter().max_by_key(event_time)?;
     let when = event_time(&last).map(|at| format!("{} ago, ", ago(Timestamp::now(), at))).unwrap_or_default();
     Some(format!("{when}{}: {}", object::text(&last, "/reason"), object::text(&last, "/message")))
+}
+
+/// Where an object of that name is instead, or that its namespace is not there. Who may not look does without.
+async fn whereabouts(cluster: &Cluster, resource: &Resource, namespace: &str, name: &str) -> String {
+    if !resource.namespaced {
+        return String::new();
+    }
+    let place = format!("/api/v1/namespaces/{}", resolve::segment(namespace));
+    if let Ok(None) = cluster.get(&place).await {
+        return format!("; there is no namespace {namespace:?}");
+    }
+    let everywhere = format!("{}?limit=5&fieldSelector=metadata.name%3D{}", resource.path(""), resolve::segment(name));
+    let found = cluster.metadata(&everywhere).await.unwrap_or_default();
+    match found.iter().map(object::namespace).collect::<Vec<_>>().as_slice() {
+        [] => String::new(),
+        namespaces => format!("; there is one in namespace {}", namespaces.join(", ")),
+    }
 }
 
 /// The object cannot be read because the server is not well: what is known is how the server is.
