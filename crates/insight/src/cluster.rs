@@ -17,6 +17,9 @@ pub enum Error {
     Usage(String),
     #[error("{path}: {message}")]
     Refused { path: String, code: u16, message: String },
+    /// What was found does not tell whether the object is well.
+    #[error("the API server did not answer everything that it was asked: {0}")]
+    Cut(String),
     #[error("the API server cannot be asked for {path}")]
     Api { path: String, source: Box<kube::Error> },
 }
@@ -34,6 +37,11 @@ impl Error {
     /// The server answers, and cannot do what is asked.
     pub(crate) fn is_of_server(&self) -> bool {
         matches!(self, Self::Refused { code: 500.., .. })
+    }
+
+    /// Nobody has answered: the server is gone, has too much to do, or cannot do what is asked.
+    pub(crate) fn is_no_answer(&self) -> bool {
+        matches!(self, Self::Api { .. } | Self::Refused { code: 429, .. }) || self.is_of_server()
     }
 
     pub(crate) fn is_absent(&self) -> bool {

@@ -9,11 +9,11 @@ use crate::cluster::{Cluster, Error};
 use crate::log;
 use crate::named;
 use crate::nodes;
-use crate::resolve::Resource;
+use crate::resolve::{self, Resource};
 use crate::servers;
 use crate::surroundings;
 use crate::why;
-use crate::world::{World, ago, event_time, is_true, kind_in, known_kind};
+use crate::world::{World, ago, event_time, is_true, kind_in, known_kind, standing};
 
 /// Where a list is read from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,11 @@ const LISTS: &[(&str, &str, Scope)] = &[
     ),
     ("mutatingadmissionpolicies", "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies", All),
     ("mutatingadmissionpolicybindings", "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings", All),
+    (CRDS, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", All),
 ];
+
+/// Definitions of kinds, where one has taken the names of another.
+pub(crate) const CRDS: &str = "customresourcedefinitions";
 
 /// Pods of all namespaces: what is taken on the nodes.
 pub(crate) const ALL_PODS: &str = "pods of all namespaces";
@@ -134,6 +138,7 @@ fn needed(kind: &str) -> Vec<&'static str> {
         "ResourceClaim" => return vec!["events", "deviceclasses", "resourceslices", "pods"],
         "PersistentVolume" => return ["events", "nodes", "storageclasses", ALL_CLAIMS].into(),
         "StorageClass" => return ["events", "csidrivers", "csinodes"].into(),
+        "VolumeAttachment" => return ["events", "nodes", "persistentvolumes", "csidrivers", "csinodes"].into(),
         "NetworkPolicy" => return ["events", "pods", "namespaces"].into(),
         "Node" => return ["events", "nodes", ALL_PODS, ALL_BUDGETS].into(),
         _ => return ["events"].into(),
@@ -153,10 +158,14 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
             return world.ok_or_else(absent);
         }
         Ok(None) => {
-            let told = last_event(cluster, resource, namespace, name).await;
-            return Err(match (told, absent()) {
-                (Some(told), Error::NotFound(text)) => Error::NotFound(format!("{text}; its last Event: {told}")),
-                (_, error) => error,
+            let (told, instead) = futures::join!(
+                last_event(cluster, resource, namespace, name),
+                whereabouts(cluster, resource, namespace, name)
+            );
+            let told = told.map(|told| format!("; its last Event: {told}")).unwrap_or_default();
+            return Err(match absent() {
+                Error::NotFound(text) => Error::NotFound(format!("{text}{instead}{told}")),
+                error => error,
             });
         }
         Err(error) if error.is_of_server() => return unwell(cluster, resource, namespace, name).await.ok_or(error),
@@ -170,15 +179,20 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
     let mut lists = needed(kind);
     let going = object::is_being_deleted(&target);
     if going && kind == "PersistentVolumeClaim" {
-        lists.push("pods");
+        // Who makes the pods that use it is what has to end, not a ReplicaSet that is made again.
+        lists.extend(["pods", "replicasets"]);
     }
     if going {
         lists.push(ALL_PODS);
+    }
+    if going && kind == "Namespace" {
+        lists.push("apiservices");
     }
     let mut world = around_it(cluster, target, around, &lists).await;
     if world.all("pods").iter().any(|pod| !object::items(pod, "/spec/resourceClaims").is_empty()) {
         let devices = ["resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices"];
         let more = around_it(cluster, Value::Null, around, &devices).await;
+        world.is_cut |= more.is_cut;
         devices.iter().for_each(|list| {
             if let Some(items) = more.seen(list) {
                 world.put(list, items.to_vec());
@@ -191,8 +205,11 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
     if matches!(kind, "Role" | "ClusterRole") {
         match cluster.groups().await {
             Ok(groups) => world.put(why::SERVED, groups),
-            Err(error) => world.unseen.push(format!("{}: {error}", why::SERVED)),
+            Err(error) => world.could_not_read(why::SERVED, &error),
         }
+    }
+    if kind == "CustomResourceDefinition" && standing(&world.target, "NamesAccepted", "False").is_some() {
+        add_list(cluster, &mut world, CRDS).await;
     }
     if kind == "Node" {
         nodes::add(cluster, &mut world).await;
@@ -214,12 +231,30 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
 /// What was last said of an object that is not there (any more).
 async fn last_event(cluster: &Cluster, resource: &Resource, namespace: &str, name: &str) -> Option<String> {
     let place = if resource.namespaced { namespace } else { "default" };
-    let path = format!("/api/v1/namespaces/{place}/events?fieldSelector=involvedObject.name%3D{name}");
+    let path =
+        format!("/api/v1/namespaces/{place}/events?fieldSelector=involvedObject.name%3D{}", resolve::segment(name));
     let mut events = cluster.list(&path).await.ok()?;
     events.retain(|event| object::text(event, "/involvedObject/kind") == resource.kind);
     let last = events.into_iter().max_by_key(event_time)?;
     let when = event_time(&last).map(|at| format!("{} ago, ", ago(Timestamp::now(), at))).unwrap_or_default();
     Some(format!("{when}{}: {}", object::text(&last, "/reason"), object::text(&last, "/message")))
+}
+
+/// Where an object of that name is instead, or that its namespace is not there. Who may not look does without.
+async fn whereabouts(cluster: &Cluster, resource: &Resource, namespace: &str, name: &str) -> String {
+    if !resource.namespaced {
+        return String::new();
+    }
+    let place = format!("/api/v1/namespaces/{}", resolve::segment(namespace));
+    if let Ok(None) = cluster.get(&place).await {
+        return format!("; there is no namespace {namespace:?}");
+    }
+    let everywhere = format!("{}?limit=5&fieldSelector=metadata.name%3D{}", resource.path(""), resolve::segment(name));
+    let found = cluster.metadata(&everywhere).await.unwrap_or_default();
+    match found.iter().map(object::namespace).collect::<Vec<_>>().as_slice() {
+        [] => String::new(),
+        namespaces => format!("; there is one in namespace {}", namespaces.join(", ")),
+    }
 }
 
 /// The object cannot be read because the server is not well: what is known is how the server is.
@@ -242,6 +277,9 @@ fn place(resource: &Resource, namespace: &str) -> String {
 fn wants_all_pods(world: &World) -> bool {
     let is_held = |pod: &Value| !is_true(pod, "Ready") && object::text(pod, "/status/phase") != "Succeeded";
     let known = world.seen(ALL_PODS).is_some();
+    if known_kind(&world.target) == "NetworkPolicy" {
+        return !known && why::names_pods_of_others(&world.target);
+    }
     // The pods that a Service means may stand in another namespace.
     let selects = !object::map(&world.target, "/spec/selector").is_empty();
     let without = known_kind(&world.target) == "Service" && selects && world.selected_by_service().is_empty();
@@ -252,8 +290,7 @@ async fn add_list(cluster: &Cluster, world: &mut World, wanted: &str) {
     let Some((_, path, _)) = LISTS.iter().find(|(name, ..)| *name == wanted) else { return };
     match cluster.list(path).await {
         Ok(items) => world.put(wanted, items),
-        Err(Error::Refused { code: 403, .. }) => world.unseen.push(format!("{wanted}, which you may not list")),
-        Err(error) => world.unseen.push(format!("{wanted}: {error}")),
+        Err(error) => world.could_not_read(wanted, &error),
     }
 }
 
@@ -270,8 +307,7 @@ pub(crate) async fn around_it(cluster: &Cluster, target: Value, namespace: &str,
     for (plural, outcome) in join_all(lists).await {
         match outcome {
             Ok(items) => world.put(plural, items),
-            Err(Error::Refused { code: 403, .. }) => world.unseen.push(format!("{plural}, which you may not list")),
-            Err(error) => world.unseen.push(format!("{plural}: {error}")),
+            Err(error) => world.could_not_read(plural, &error),
         }
     }
     // A pod is among the pods, so that whoever goes through them finds it.

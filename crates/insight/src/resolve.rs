@@ -30,13 +30,13 @@ impl Resource {
             group => format!("/apis/{group}/{}", self.version),
         };
         match self.namespaced && !namespace.is_empty() {
-            true => format!("{root}/namespaces/{namespace}/{}", self.plural),
+            true => format!("{root}/namespaces/{}/{}", segment(namespace), self.plural),
             false => format!("{root}/{}", self.plural),
         }
     }
 
     pub(crate) fn object(&self, namespace: &str, name: &str) -> String {
-        format!("{}/{name}", self.path(namespace))
+        format!("{}/{}", self.path(namespace), segment(name))
     }
 
     /// `deployment.apps`, as kubectl prints it.
@@ -44,6 +44,12 @@ impl Resource {
         let kind = self.kind.to_lowercase();
         if self.group.is_empty() { kind } else { format!("{kind}.{}", self.group) }
     }
+}
+
+/// A name as one part of a path, whatever is in it.
+pub(crate) fn segment(name: &str) -> String {
+    let keeps = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@".contains(&byte);
+    name.bytes().map(|byte| if keeps(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 /// Looks a name up in the groups of aggregated discovery. Earlier groups win, as they do with kubectl.
@@ -139,6 +145,13 @@ mod tests {
                 { "version": "v1", "resources": [resource("pods", "pod", "Pod", &["ct"], "Namespaced")] },
             ] }),
         ]
+    }
+
+    #[test]
+    fn a_name_is_one_part_of_a_path() {
+        assert_eq!(segment("system:node-1.example"), "system:node-1.example");
+        assert_eq!(segment("web?watch=1"), "web%3Fwatch%3D1");
+        assert_eq!(segment("../x#é"), "..%2Fx%23%C3%A9");
     }
 
     #[test]

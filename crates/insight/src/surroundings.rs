@@ -44,12 +44,36 @@ pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &
         let found = cluster.get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}")).await;
         (plural, name, found)
     });
+    let mut absent = Vec::new();
     for (plural, name, found) in join_all(asked).await {
         if let Err(Error::Refused { code: 401 | 403, .. }) = &found {
             world.unseen.push(format!("{}/{name}, which you may not read", plural.trim_end_matches('s')));
         }
+        if let Ok(None) = &found {
+            absent.push((plural, name.clone()));
+        }
         world.note(plural, &name, presence(found));
     }
+    let claims = world.own_pods_first().into_iter().take(PODS).flat_map(why::claims_of);
+    let unclaimed = claims.filter(|name| world.is_absent("persistentvolumeclaims", name));
+    absent.extend(unclaimed.map(|name| ("persistentvolumeclaims", name)));
+    absent.truncate(MISSING);
+    for (plural, name) in absent {
+        add_similar(cluster, world, namespace, plural, &name).await;
+    }
+}
+
+/// So many that are missing are looked for elsewhere.
+const MISSING: usize = 4;
+
+/// What is called like an object that is missing, here and elsewhere. Who may not look does without.
+async fn add_similar(cluster: &Cluster, world: &mut World, namespace: &str, plural: &str, name: &str) {
+    let there = format!("/api/v1/{plural}?fieldSelector=metadata.name%3D{}&limit=20", resolve::segment(name));
+    let here = format!("/api/v1/namespaces/{namespace}/{plural}?limit=500");
+    let (there, here) = futures::join!(cluster.metadata(&there), cluster.metadata(&here));
+    let namespaces = there.unwrap_or_default().iter().map(|item| object::namespace(item).to_owned()).collect();
+    world.note_elsewhere(plural, name, namespaces);
+    world.put(&why::names_of(plural), here.unwrap_or_default());
 }
 
 fn presence(found: Result<Option<Value>, Error>) -> Presence {
@@ -164,7 +188,7 @@ pub(crate) async fn add_behind(cluster: &Cluster, world: &mut World) {
                 if let Some(map) = service.as_mut().and_then(Value::as_object_mut) {
                     map.insert(UNLISTED.into(), true.into());
                 }
-                world.unseen.push(format!("{BEHIND_SLICES}: {error}"));
+                world.could_not_read(BEHIND_SLICES, &error);
             }
         }
         services.extend(service);
@@ -193,7 +217,7 @@ pub(crate) async fn add_remaining(cluster: &Cluster, world: &mut World, namespac
         _ => match cluster.groups().await {
             Ok(groups) => resolve::all_namespaced(&groups),
             Err(error) => {
-                world.unseen.push(format!("{REMAINING}: {error}"));
+                world.could_not_read(REMAINING, &error);
                 return;
             }
         },
@@ -218,9 +242,7 @@ pub(crate) async fn add_remaining(cluster: &Cluster, world: &mut World, namespac
             }
         };
         for mut item in items {
-            let owned = object::items(&item, "/metadata/ownerReferences")
-                .iter()
-                .any(|owner| !uid.is_empty() && object::text(owner, "/uid") == uid);
+            let owned = !uid.is_empty() && !object::items(&item, "/metadata/ownerReferences").is_empty();
             let held = object::finalizers(&item).next().is_some();
             let keep = match &*kind {
                 "Namespace" => held || object::is_being_deleted(&item),
@@ -234,6 +256,9 @@ pub(crate) async fn add_remaining(cluster: &Cluster, world: &mut World, namespac
             }
         }
     }
+    if !matches!(&*kind, "Namespace" | "CustomResourceDefinition") {
+        found = below(&uid, found);
+    }
     // What was found is there; that nothing else is, only who has seen everything can say.
     if unread.is_empty() || !found.is_empty() {
         world.put(REMAINING, found);
@@ -244,9 +269,37 @@ pub(crate) async fn add_remaining(cluster: &Cluster, world: &mut World, namespac
     }
 }
 
+/// What belongs to an owner, and what belongs to that, and so on: the nearest first.
+fn below(owner: &str, mut all: Vec<Value>) -> Vec<Value> {
+    let mut owners = BTreeSet::from([owner.to_owned()]);
+    let mut found = Vec::new();
+    loop {
+        let is_of = |item: &Value| {
+            object::items(item, "/metadata/ownerReferences")
+                .iter()
+                .any(|one| owners.contains(object::text(one, "/uid")))
+        };
+        let (next, rest): (Vec<Value>, Vec<Value>) = all.into_iter().partition(is_of);
+        if next.is_empty() {
+            return found;
+        }
+        owners.extend(next.iter().map(|item| object::uid(item).to_owned()));
+        found.extend(next);
+        all = rest;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_belongs_to_an_owner_is_followed_down() {
+        let item = |uid: &str, owner: &str| json!({ "metadata": { "uid": uid, "name": uid, "ownerReferences": [{ "uid": owner }] } });
+        let all = vec![item("pod", "set"), item("other", "x"), item("set", "top"), item("self", "self")];
+        let found = below("top", all);
+        assert_eq!(found.iter().map(object::uid).collect::<Vec<_>>(), ["set", "pod"]);
+    }
 
     #[test]
     fn values_of_secrets_are_not_kept() {

@@ -1,11 +1,14 @@
 //! What is known of the surroundings of an object: everything that causes and hops are found out from.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ferry_meta::selector::LabelSelector;
 use ferry_meta::{object, time};
 use jiff::Timestamp;
 use serde_json::Value;
+
+use crate::cluster::Error;
 
 /// Objects as they were read, by the plural of their resource.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +26,12 @@ pub struct World {
     pub(crate) unread_logs: BTreeMap<String, String>,
     /// Objects that others name, by plural and name: what is known of each.
     named: BTreeMap<(String, String), Presence>,
+    /// The namespaces that have an object which is missing here, by plural and name.
+    elsewhere: BTreeMap<(String, String), Vec<String>>,
     /// What could not be read, and why.
     pub unseen: Vec<String>,
+    /// The server did not answer everything that it was asked: it went away, or could not.
+    pub is_cut: bool,
 }
 
 /// Whether an object that is named somewhere is there.
@@ -77,6 +84,15 @@ impl World {
         self.all(plural).iter().find(|item| object::name(item) == name)
     }
 
+    /// Something that the causes are found in and that could not be read.
+    pub(crate) fn could_not_read(&mut self, what: &str, error: &Error) {
+        self.is_cut |= error.is_no_answer();
+        self.unseen.push(match error {
+            Error::Refused { code: 401 | 403, .. } => format!("{what}, which you may not list"),
+            error => format!("{what}: {error}"),
+        });
+    }
+
     /// What is known of an object that somebody names. Unknown where it was not looked for or may not be read.
     pub(crate) fn presence(&self, plural: &str, name: &str) -> &Presence {
         self.named.get(&(plural.to_owned(), name.to_owned())).unwrap_or(&Presence::Unknown)
@@ -84,6 +100,15 @@ impl World {
 
     pub(crate) fn note(&mut self, plural: &str, name: &str, presence: Presence) {
         self.named.insert((plural.to_owned(), name.to_owned()), presence);
+    }
+
+    /// The namespaces that have an object of that name, where this one does not.
+    pub(crate) fn elsewhere(&self, plural: &str, name: &str) -> &[String] {
+        self.elsewhere.get(&(plural.to_owned(), name.to_owned())).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(crate) fn note_elsewhere(&mut self, plural: &str, name: &str, namespaces: Vec<String>) {
+        self.elsewhere.insert((plural.to_owned(), name.to_owned()), namespaces);
     }
 
     /// Whether it was looked for and is not there.
@@ -200,7 +225,7 @@ fn group_of(kind: &str) -> Option<&'static str> {
         "ResourceClaim" => "resource.k8s.io",
         "Lease" => "coordination.k8s.io",
         "Role" | "ClusterRole" | "RoleBinding" | "ClusterRoleBinding" => "rbac.authorization.k8s.io",
-        "StorageClass" => "storage.k8s.io",
+        "StorageClass" | "VolumeAttachment" => "storage.k8s.io",
         "APIService" => "apiregistration.k8s.io",
         "CustomResourceDefinition" => "apiextensions.k8s.io",
         _ => return None,
@@ -255,6 +280,13 @@ pub(crate) fn title(item: &Value) -> String {
     format!("{}/{}", object::text(item, "/kind").to_lowercase(), object::name(item))
 }
 
+/// A text without the letters that turn the order of what is shown: a command that is to be copied is the one that is seen.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let turns =
+        |letter: char| matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
+    if text.contains(turns) { text.replace(turns, "\u{fffd}").into() } else { text.into() }
+}
+
 /// A time span as people say it.
 pub(crate) fn span(micros: i64) -> String {
     let seconds = micros as f64 / 1e6;
@@ -290,6 +322,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_order_of_what_is_shown_is_that_of_the_text() {
+        assert_eq!(plain("kubectl \u{202e}x\u{2066}\u{2028}y"), "kubectl \u{fffd}x\u{fffd}\u{fffd}y");
+        assert_eq!(plain("שלום: as it is written"), "שלום: as it is written");
+    }
 
     #[test]
     fn kinds_of_others_are_not_taken_for_those_of_kubernetes() {

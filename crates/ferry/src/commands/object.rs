@@ -13,8 +13,10 @@ use crate::insight_options::ObjectOptions;
 /// The kubeconfig of a cluster that `ferry up` started as it comes.
 const OWN: &str = "/var/lib/ferry/kubeconfig";
 
-/// The exit codes of `ferry why` and `ferry trace`, beside 0 (nothing holds it up) and 2 (it could not be found out).
+/// The exit codes of `ferry why` and `ferry trace`, beside 0: nothing holds it up.
 pub const STUCK: u8 = 1;
+/// It could not be found out.
+pub const UNKNOWN: u8 = 2;
 pub const ON_ITS_WAY: u8 = 3;
 
 /// An object that was named, and where it is.
@@ -74,14 +76,14 @@ pub fn exit(outcome: impl Future<Output = Result<u8>>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("ferry: {error}");
-            return 2.into();
+            return UNKNOWN.into();
         }
     };
     match runtime.block_on(outcome) {
         Ok(code) => code.into(),
         Err(error) => {
             eprintln!("ferry: {error:#}");
-            2.into()
+            UNKNOWN.into()
         }
     }
 }

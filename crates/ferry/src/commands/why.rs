@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use ferry_insight::{Error, connection, why};
 
-use super::object::{Named, ON_ITS_WAY, STUCK, exit, find};
+use super::object::{Named, ON_ITS_WAY, STUCK, UNKNOWN, exit, find};
 use crate::insight_options::{Output, WhyOptions};
 
 pub fn run(options: &WhyOptions) -> ExitCode {
@@ -24,10 +24,11 @@ async fn tell(options: &WhyOptions) -> Result<u8> {
         Output::Text => print!("{}", why::render(&world, &findings)),
         Output::Json => println!("{:#}", why::to_json(&world, &findings)),
     }
-    Ok(match why::held(&findings) {
-        None => 0,
-        Some(first) if first.underway => ON_ITS_WAY,
-        Some(_) => STUCK,
+    Ok(match why::verdict(&world, &findings) {
+        why::Verdict::Fine => 0,
+        why::Verdict::Stuck => STUCK,
+        why::Verdict::Unknown => UNKNOWN,
+        why::Verdict::OnItsWay => ON_ITS_WAY,
     })
 }
 
@@ -46,5 +47,9 @@ async fn reach(options: &WhyOptions, named: &Named, to: &str) -> Result<u8> {
         Output::Text => print!("{}", connection::render(&scene, &way)),
         Output::Json => println!("{:#}", connection::to_json(&scene, &way)),
     }
-    Ok(if connection::stopped(&way).is_some() { STUCK } else { 0 })
+    Ok(match connection::stopped(&way) {
+        Some(_) => STUCK,
+        None if scene.is_cut => UNKNOWN,
+        None => 0,
+    })
 }

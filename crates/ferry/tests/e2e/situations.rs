@@ -51,7 +51,7 @@ const CASES: &[Case] = &[
         1,
         &["its Service \"gone\" (spec.serviceName) does not exist", "kubectl set selector -n why service/gone"],
     ),
-    ("ds/nowhere", 1, &["is meant for it", "kubectl label node e2e gpu=yes"]),
+    ("ds/nowhere", 1, &["is not meant for it", "kubectl label node e2e gpu=yes"]),
     ("svc/typo", 1, &["its selector app=wel matches no pod in why", "app="]),
     ("svc/port-name", 1, &["targetPort \"http\" (port 80/TCP) is the name of no container port"]),
     ("svc/address", 1, &["10.1.2.3 is an address"]),
@@ -82,6 +82,23 @@ const CASES: &[Case] = &[
     ("lease/lost", 1, &["its holder \"somebody\" has not renewed it", "it is good for 15 s"]),
     ("resourceclaim/unused", 0, &["nothing holds it up", "no devices are allocated: that happens when a pod uses it"]),
     ("validatingadmissionpolicybinding/why-limits", 1, &["the ConfigMap \"gone\" of namespace why, does not exist"]),
+    (
+        "deploy/own-port",
+        1,
+        &["its new pods find no node as long as its old ones", "kubectl patch -n why deployment/own-port --type=merge"],
+    ),
+    ("po/waits", 1, &["probably", "its command names the Service \"nowhere\"", "kubectl get services -n why"]),
+    ("svc/other-family", 1, &["lists addresses of IPv6, and the Service has IPv4 alone"]),
+    ("svc/other-protocol", 1, &["in its EndpointSlice other-protocol-1 that port is TCP"]),
+    ("svc/loop", 1, &["is its own name"]),
+    ("svc/short", 1, &["there is a Service well in namespace why", "well.why.svc.cluster.local"]),
+    ("svc/two-labels", 1, &["pod/well has app=well, and not tier=front"]),
+    ("ing/no-paths", 1, &["its rule for no-paths.example has no paths"]),
+    ("netpol/no-port", 1, &["has a port with the name htp; they have web"]),
+    ("pvc/other-attributes", 1, &["has no volumeAttributesClassName", "the claim wants \"why-gold\""]),
+    ("volumeattachment/why-attach", 1, &["probably", "nobody in the cluster calls itself csi.nobody.example"]),
+    ("role/no-verb", 1, &["read is no verb", "write get,list,watch instead"]),
+    ("role/no-namespace", 1, &["grants nothing for nodes", "--resource=nodes"]),
     ("validatingwebhookconfiguration/why-dead", 1, &["its Service why/gone does not exist"]),
 ];
 
@@ -90,6 +107,8 @@ pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
     let manifest = include_str!("situations.yaml").replace("REGISTRY", cluster.registry());
     cluster.apply(&manifest);
     cluster.kubectl(&["delete", "configmap", "held", "-n", NAMESPACE, "--wait=false"]);
+    cluster.kubectl(&["rollout", "status", "deployment/own-port", "-n", NAMESPACE]);
+    cluster.kubectl(&["set", "env", "deployment/own-port", "NEW=1", "-n", NAMESPACE]);
     for &(object, code, words) in CASES {
         let mut last = String::new();
         until(&format!("ferry why {object}: {words:?}"), || {
@@ -102,6 +121,11 @@ pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
             said.then_some(())
         });
     }
+    let words = ["its ReplicaSet is refused", "kubectl edit -n why-full resourcequota/no-sets"];
+    until("ferry why of a Deployment without a ReplicaSet", || {
+        let (code, text) = ask(cluster, &["why", "-n", "why-full", "deploy/no-set"]);
+        (code == Some(1) && words.iter().all(|word| text.contains(word))).then_some(())
+    });
     // A trace goes as far as the object, and names the step that comes next.
     let (code, text) = ask(cluster, &["trace", "-n", NAMESPACE, "po/no-label"]);
     assert_eq!(code, Some(1), "{text}");
@@ -117,8 +141,9 @@ pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
     cluster.kubectl(&["delete", "validatingwebhookconfiguration", "why-dead"]);
     cluster.kubectl(&["delete", "validatingadmissionpolicybinding/why-limits", "validatingadmissionpolicy/why-limits"]);
     cluster.kubectl(&["delete", "storageclass/why-csi", "csidriver/csi.why.example", "deviceclass/why-devices"]);
-    cluster.kubectl(&["delete", "pv", "why-small", "why-kept", "why-nowhere"]);
-    cluster.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"]);
+    cluster.kubectl(&["delete", "volumeattachment", "why-attach"]);
+    cluster.kubectl(&["delete", "pv", "why-small", "why-kept", "why-nowhere", "why-attributes"]);
+    cluster.kubectl(&["delete", "namespace", NAMESPACE, "why-full", "--wait=false"]);
 }
 
 /// `ferry … | head -1`: no panic, and no hang.

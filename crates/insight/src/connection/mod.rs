@@ -3,6 +3,7 @@
 //! `gather` reads a [`Scene`], `walk` is pure. What cannot be known from objects is said to be unknown.
 
 mod gather;
+mod policies;
 mod ports;
 mod render;
 mod steps;
@@ -39,6 +40,10 @@ pub struct Scene {
     /// The endpoints of the cluster's DNS.
     pub(crate) dns: Option<Vec<Value>>,
     pub(crate) unseen: Vec<String>,
+    /// Other namespaces that have a Service or pod of the target's name, where it is not there.
+    pub(crate) elsewhere: Vec<String>,
+    /// The server did not answer everything that it was asked.
+    pub is_cut: bool,
 }
 
 /// One part of the way.

@@ -6,7 +6,7 @@ use ferry_meta::object;
 use serde_json::{Value, json};
 
 use super::{Outcome, Scene, Step, stopped};
-use crate::world::title;
+use crate::world::{plain, title};
 
 fn place(scene: &Scene) -> String {
     let (own, there) = (object::namespace(&scene.source), &scene.target.namespace);
@@ -17,6 +17,7 @@ pub fn render(scene: &Scene, way: &[Step]) -> String {
     let mut out = String::new();
     let state = match stopped(way) {
         Some(_) => "it is stopped",
+        None if scene.is_cut => "it could not be found out: the API server did not answer everything",
         None if way.iter().any(|step| matches!(step.outcome, Outcome::Unknown(_))) => "nothing is known to stop it",
         None => "nothing stops it",
     };
@@ -41,7 +42,7 @@ pub fn render(scene: &Scene, way: &[Step]) -> String {
     if !scene.unseen.is_empty() {
         let _ = writeln!(out, "\nnot seen: {}", scene.unseen.join("; "));
     }
-    out
+    plain(&out).into_owned()
 }
 
 pub fn to_json(scene: &Scene, way: &[Step]) -> Value {
@@ -57,6 +58,6 @@ pub fn to_json(scene: &Scene, way: &[Step]) -> Value {
         .collect();
     json!({
         "from": title(&scene.source), "namespace": object::namespace(&scene.source), "to": scene.target.title(),
-        "toNamespace": scene.target.namespace, "fine": stopped(way).is_none(), "steps": steps, "unseen": scene.unseen,
+        "toNamespace": scene.target.namespace, "fine": stopped(way).is_none() && !scene.is_cut, "steps": steps, "unseen": scene.unseen,
     })
 }

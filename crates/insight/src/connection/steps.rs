@@ -3,14 +3,12 @@
 use std::net::IpAddr;
 
 use ferry_meta::object;
-use ferry_policy::{Connection, Denied, Rules, StoredClusterPolicy, Verdict, judge};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::Value;
 
+use super::policies::{egress, ingress};
 use super::ports::{cluster_addresses, is_external, is_headless, own_port, protocol_of, service_port};
 use super::{Outcome, Scene};
-use crate::why::{Finding, PACKETS_DROPPED, Reason, held, in_namespace, named, plural};
+use crate::why::{Finding, PACKETS_DROPPED, Reason, held, in_namespace, named, plural, service_meant};
 use crate::world::{is_true, title};
 
 type Step = fn(&Scene) -> Option<Outcome>;
@@ -27,19 +25,19 @@ pub(super) const ALL: &[(&str, Step)] = &[
     ("listener", listener),
 ];
 
-fn stop(finding: Finding) -> Option<Outcome> {
+pub(super) fn stop(finding: Finding) -> Option<Outcome> {
     Some(Outcome::Stopped(Box::new(finding)))
 }
 
-fn passes(evidence: impl Into<String>) -> Option<Outcome> {
+pub(super) fn passes(evidence: impl Into<String>) -> Option<Outcome> {
     Some(Outcome::Passes(evidence.into()))
 }
 
-fn unknown(why: impl Into<String>) -> Option<Outcome> {
+pub(super) fn unknown(why: impl Into<String>) -> Option<Outcome> {
     Some(Outcome::Unknown(why.into()))
 }
 
-fn addresses(pod: &Value) -> Vec<IpAddr> {
+pub(super) fn addresses(pod: &Value) -> Vec<IpAddr> {
     let all = object::items(pod, "/status/podIPs").iter().map(|one| object::text(one, "/ip"));
     let mut all: Vec<IpAddr> = all.filter_map(|text| text.parse().ok()).collect();
     if all.is_empty() {
@@ -76,11 +74,35 @@ fn target(scene: &Scene) -> Option<Outcome> {
         let cause = format!("there is no {word} {name} in namespace {there}");
         let list = if kind.is_service { "services" } else { "pods" };
         let finding = Finding::new(Reason::TargetMissing, &scene.source, cause);
+        let finding = match scene.elsewhere.first() {
+            Some(place) => {
+                let called = if kind.is_service { format!("{name}.{place}") } else { name.clone() };
+                let own = object::namespace(&scene.source);
+                finding.detail(format!("there is one in namespace {}", named(&scene.elsewhere))).advise(format!(
+                    "if that is meant, ask for {called}: ferry why -n {own} {} --to {} --to-namespace {place}",
+                    title(&scene.source),
+                    kind.title()
+                ))
+            }
+            None => finding,
+        };
         return stop(finding.advise(format!("see which there are: kubectl get {list} -n {there}")));
     };
     match (kind.is_service, object::text(object, "/spec/type")) {
         (true, "ExternalName") => {
             let name = object::text(object, "/spec/externalName");
+            if let Some(cause) = held(&scene.of_service).filter(|cause| !cause.underway && !cause.probably) {
+                let finding = Finding::new(Reason::ServiceLeadsNowhere, object, "its name leads nowhere");
+                return stop(finding.because_of(cause.clone()));
+            }
+            if let Some((place, meant)) = service_meant(object) {
+                let port = scene.target.port.as_ref().map(|port| format!(":{port}")).unwrap_or_default();
+                return unknown(format!(
+                    "its name leads to the Service {meant} of namespace {place}; the way to that: ferry why -n {} {} --to service/{meant}{port} --to-namespace {place}",
+                    object::namespace(&scene.source),
+                    title(&scene.source)
+                ));
+            }
             unknown(format!("its name leads out of the cluster, to {name}: what is there is not known here"))
         }
         (true, _) => {
@@ -121,7 +143,12 @@ fn dns(scene: &Scene) -> Option<Outcome> {
         return stop(finding.advise(format!("give the pod dnsPolicy: {wanted}, or connect to the Service's address")));
     }
     if policy == "None" {
-        return unknown("the pod names resolvers of its own (dnsPolicy: None)");
+        let own: Vec<&str> =
+            object::items(pod, "/spec/dnsConfig/nameservers").iter().filter_map(Value::as_str).collect();
+        return unknown(format!(
+            "the pod names resolvers of its own (dnsPolicy: None): {}; whether they know {name} is not known here",
+            named(&own)
+        ));
     }
     let Some(slices) = &scene.dns else { return unknown("the endpoints of kube-dns could not be read") };
     let node = object::text(pod, "/spec/nodeName");
@@ -167,7 +194,10 @@ fn port(scene: &Scene) -> Option<Outcome> {
     match service_port(scene) {
         Err(problem) => {
             let cause = match &scene.target.port {
-                Some(wanted) => format!("the Service has no port {wanted}"),
+                Some(wanted) => {
+                    let protocol = scene.target.protocol.as_ref().map(|one| format!("/{one}")).unwrap_or_default();
+                    format!("the Service has no port {wanted}{protocol}")
+                }
                 None if object::items(service, "/spec/ports").is_empty() => "the Service has no ports".to_owned(),
                 None => "the Service has several ports, and none was named".to_owned(),
             };
@@ -187,12 +217,12 @@ fn port(scene: &Scene) -> Option<Outcome> {
 }
 
 /// Where the connection ends: an address, a port, and the pod that has it where it is known.
-struct End<'a> {
-    address: IpAddr,
-    port: u16,
-    protocol: &'a str,
-    node: String,
-    pod: Option<&'a Value>,
+pub(super) struct End<'a> {
+    pub address: IpAddr,
+    pub port: u16,
+    pub protocol: &'a str,
+    pub node: String,
+    pub pod: Option<&'a Value>,
 }
 
 /// All ends that are ready.
@@ -245,7 +275,7 @@ fn ends(scene: &Scene) -> Vec<End<'_>> {
 }
 
 /// Those that the packet may be sent to: of a family that both ends have, and of the node where the Service wants that.
-fn reachable(scene: &Scene) -> Vec<End<'_>> {
+pub(super) fn reachable(scene: &Scene) -> Vec<End<'_>> {
     let own = addresses(&scene.source);
     let mut all = ends(scene);
     all.retain(|end| own.iter().any(|address| address.is_ipv4() == end.address.is_ipv4()));
@@ -303,7 +333,7 @@ fn endpoints(scene: &Scene) -> Option<Outcome> {
 }
 
 impl End<'_> {
-    fn title(&self) -> String {
+    pub(super) fn title(&self) -> String {
         let port = match self.address {
             IpAddr::V4(address) => format!("{address}:{}", self.port),
             IpAddr::V6(address) => format!("[{address}]:{}", self.port),
@@ -313,93 +343,6 @@ impl End<'_> {
             None => port,
         }
     }
-}
-
-/// What the policies say of each end that is a pod; None where they could not be read.
-fn verdicts(scene: &Scene) -> Option<Vec<(End<'_>, Verdict)>> {
-    fn typed<K: k8s_openapi::serde::de::DeserializeOwned>(items: &[Value]) -> Vec<K> {
-        items.iter().filter_map(|item| serde_json::from_value(item.clone()).ok()).collect()
-    }
-    let policies: Vec<NetworkPolicy> = typed(scene.policies.as_ref()?);
-    let namespaces: Vec<Namespace> = typed(scene.namespaces.as_ref()?);
-    let cluster_policies: Vec<StoredClusterPolicy> = typed(scene.cluster_policies.as_ref()?);
-    let rules = Rules { namespaces: &namespaces, policies: &policies, cluster_policies: &cluster_policies };
-    let from: Pod = serde_json::from_value(scene.source.clone()).ok()?;
-    let own = addresses(&scene.source);
-    let judged = reachable(scene).into_iter().filter_map(|end| {
-        let to: Pod = serde_json::from_value(end.pod?.clone()).ok()?;
-        let from_address = *own.iter().find(|address| address.is_ipv4() == end.address.is_ipv4())?;
-        let connection = Connection {
-            from: &from,
-            to: &to,
-            from_address,
-            to_address: end.address,
-            protocol: end.protocol,
-            port: end.port,
-        };
-        let verdict = judge(&connection, rules);
-        Some((end, verdict))
-    });
-    Some(judged.collect())
-}
-
-fn egress(scene: &Scene) -> Option<Outcome> {
-    policies(scene, Reason::EgressPolicy, &scene.source, |verdict| verdict.egress.as_ref())
-}
-
-fn ingress(scene: &Scene) -> Option<Outcome> {
-    policies(scene, Reason::IngressPolicy, scene.object.as_ref()?, |verdict| verdict.ingress.as_ref())
-}
-
-fn policies(scene: &Scene, reason: Reason, about: &Value, of: impl Fn(&Verdict) -> Option<&Denied>) -> Option<Outcome> {
-    if is_external(scene) {
-        return None;
-    }
-    let direction = if reason == Reason::EgressPolicy { "egress" } else { "ingress" };
-    let Some(verdicts) = verdicts(scene) else {
-        return unknown("the policies could not be read");
-    };
-    if verdicts.is_empty() {
-        return unknown("the endpoints are no pods that are known here");
-    }
-    let dropped = verdicts.iter().filter_map(|(end, verdict)| Some((end, of(verdict)?)));
-    let dropped: Vec<(&End<'_>, &Denied)> = dropped.collect();
-    let Some((end, denied)) = dropped.first() else {
-        return passes(format!("no NetworkPolicy drops it ({direction})"));
-    };
-    let who = if direction == "egress" { &scene.source } else { end.pod? };
-    let (subject, does, fix) = match denied {
-        Denied::ByNetworkPolicies(names) => {
-            let word = if names.len() == 1 { "NetworkPolicy" } else { "NetworkPolicies" };
-            let does = if names.len() == 1 { "selects it and does not allow" } else { "select it and none allows" };
-            let first = names.first().map(String::as_str).unwrap_or_default();
-            let fix =
-                format!("add a rule under spec.{direction}: kubectl edit {}networkpolicy/{first}", in_namespace(who));
-            (format!("the {word} {}", named(names)), does, fix)
-        }
-        Denied::ByClusterNetworkPolicy { tier, name } => (
-            format!("the ClusterNetworkPolicy {name:?} of the {tier} tier"),
-            "selects it and denies",
-            format!("change spec.{direction}: kubectl edit clusternetworkpolicy/{name}"),
-        ),
-    };
-    if dropped.len() < verdicts.len() {
-        let left = verdicts.len() - dropped.len();
-        let title = end.title();
-        return passes(format!("{left} of {} endpoints; {subject} drop it to {title}", verdicts.len()));
-    }
-    let of_whom =
-        if matches!(denied, Denied::ByNetworkPolicies(_)) { format!(" of {}", title(who)) } else { String::new() };
-    let cause = format!("{subject}{of_whom} {does} {} {}", end.protocol, end.port);
-    let labels = |pod: &Value| {
-        let pairs = object::labels(pod).iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
-        pairs.collect::<Vec<String>>().join(",")
-    };
-    let peer = if direction == "egress" { end.pod? } else { &scene.source };
-    let finding = Finding::new(reason, about, cause)
-        .detail(format!("the other end is {} with the labels {}", title(peer), labels(peer)))
-        .detail("Ferry's network enforces it; in other clusters that depends on the network plug-in");
-    stop(finding.advise(fix))
 }
 
 fn nodes(scene: &Scene) -> Option<Outcome> {
@@ -456,5 +399,21 @@ fn listener(scene: &Scene) -> Option<Outcome> {
             return passes(format!("the readiness probe of {} reaches port {}", title(pod), end.port));
         }
     }
-    unknown("no readiness probe tells whether anybody listens on the port")
+    let unnamed = reachable(scene).into_iter().find_map(|end| Some((ports_but(end.pod?, end.port)?, end)));
+    match unnamed {
+        Some((ports, end)) => unknown(format!(
+            "no readiness probe tells whether anybody listens on port {}; the containers of the pod name {ports}",
+            end.port
+        )),
+        None => unknown("no readiness probe tells whether anybody listens on the port"),
+    }
+}
+
+/// The ports that a pod's containers name, where they name some, and not this one.
+fn ports_but(pod: &Value, port: u16) -> Option<String> {
+    let containers = object::items(pod, "/spec/containers").iter();
+    let ports = containers.flat_map(|container| object::items(container, "/ports"));
+    let numbers: Vec<u64> = ports.filter_map(|port| port.get("containerPort")?.as_u64()).collect();
+    let shown: Vec<String> = numbers.iter().map(|number| number.to_string()).collect();
+    (!numbers.is_empty() && !numbers.contains(&port.into())).then(|| named(&shown))
 }

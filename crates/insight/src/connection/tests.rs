@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::why::Reason;
+use crate::why::{Finding, Reason};
 
 fn pod(name: &str, address: &str) -> Value {
     json!({
@@ -51,7 +51,7 @@ fn scene(to: &str) -> Scene {
         namespaces: Some(vec![json!({"metadata": {"name": "default", "labels": {}}})]),
         nodes: Some(vec![node]),
         dns: Some(vec![slice("kube-dns", json!([{"addresses": ["10.244.0.1"], "nodeName": "n1"}]))]),
-        unseen: Vec::new(),
+        ..Scene::default()
     }
 }
 
@@ -276,4 +276,78 @@ fn targets_are_read() {
     ] {
         assert_eq!(Target::parse(text, "default").is_ok(), good, "{text}");
     }
+}
+
+#[test]
+fn names_that_lead_elsewhere() {
+    let external = |name: &str| {
+        let mut scene = scene("service/b:80");
+        scene.object = Some(json!({
+            "kind": "Service", "apiVersion": "v1", "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"type": "ExternalName", "externalName": name},
+        }));
+        scene
+    };
+    let out = external("db.example.com");
+    check("out of the cluster", &out, None, &["its name leads out of the cluster, to db.example.com"]);
+    let texts = [
+        "its name leads to the Service db of namespace shop",
+        "ferry why -n default pod/a --to service/db:80 --to-namespace shop",
+    ];
+    check("to another Service", &external("db.shop.svc.cluster.local"), None, &texts);
+    let mut gone = external("db.shop.svc.cluster.local");
+    let object = gone.object.clone().unwrap_or_default();
+    gone.of_service = vec![Finding::new(Reason::ExternalNameMissing, &object, "the Service \"db\" does not exist")];
+    let texts = ["its name leads nowhere", "the Service \"db\" does not exist"];
+    check("to nothing", &gone, Some(Reason::ServiceLeadsNowhere), &texts);
+
+    let mut absent = scene("service/b:80");
+    absent.object = None;
+    absent.elsewhere = vec!["shop".into()];
+    let texts = [
+        "there is one in namespace shop",
+        "if that is meant, ask for b.shop: ferry why -n default pod/a --to service/b:80 --to-namespace shop",
+    ];
+    check("in another namespace", &absent, Some(Reason::TargetMissing), &texts);
+
+    let mut own = scene("service/b:80");
+    own.source["spec"]["dnsPolicy"] = json!("None");
+    own.source["spec"]["dnsConfig"] = json!({"nameservers": ["192.0.2.53"]});
+    check("resolvers of its own", &own, None, &["192.0.2.53; whether they know b.default.svc is not known"]);
+
+    let mut protocol = scene("service/b:80/udp");
+    protocol.object = scene("service/b:80").object;
+    check("another protocol", &protocol, Some(Reason::ServicePort), &["the Service has no port 80/UDP"]);
+    let unnamed = scene("pod/b:9999");
+    check("a port that nobody names", &unnamed, None, &["on port 9999; the containers of the pod name 8080"]);
+}
+
+#[test]
+fn policies_are_shown_with_what_they_look_at() {
+    let rules = json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": [{"ipBlock": {"cidr": "10.96.0.0/16"}}]}]});
+    let mut range = scene("service/b:80");
+    range.policies = Some(vec![policy("services", rules)]);
+    let texts = ["its ipBlock 10.96.0.0/16 is for the Service's own address", "the address of the pod behind it"];
+    check("the range of Services", &range, Some(Reason::EgressPolicy), &texts);
+
+    let rules =
+        json!({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"name": "web"}}}]}]});
+    let mut labels = scene("service/b:80");
+    labels.source["metadata"]["namespace"] = json!("web");
+    labels.policies = Some(vec![policy("from-web", rules)]);
+    labels.namespaces = Some(vec![
+        json!({"metadata": {"name": "default"}}),
+        json!({"metadata": {"name": "web", "labels": {"kubernetes.io/metadata.name": "web"}}}),
+    ]);
+    let texts = ["its namespace web has the labels kubernetes.io/metadata.name=web"];
+    check("labels of namespaces", &labels, Some(Reason::IngressPolicy), &texts);
+}
+
+#[test]
+fn a_server_that_goes_away_proves_nothing() {
+    let mut cut = scene("service/b:80");
+    cut.is_cut = true;
+    let way = walk(&cut);
+    assert!(render(&cut, &way).contains("it could not be found out"), "{}", render(&cut, &way));
+    assert_eq!(to_json(&cut, &way)["fine"], false);
 }

@@ -68,7 +68,11 @@ pub async fn explain(
     story: &mut Story,
 ) -> Result<(), Error> {
     let world = why::look(cluster, resource, namespace, name).await?;
-    story.held = why::findings(&world);
+    let found = why::findings(&world);
+    if why::verdict(&world, &found) == why::Verdict::Unknown {
+        return Err(Error::Cut(world.unseen.first().cloned().unwrap_or_default()));
+    }
+    story.held = found;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::hops::{Hop, Trace};
 use super::story::Story;
 use crate::why::{self, Finding};
-use crate::world::{ago, known_kind, span};
+use crate::world::{ago, known_kind, plain, span, title};
 
 /// What each number stands for is the numbering of the twelve hops from `kubectl apply` to a pod that can be reached.
 pub fn lines(trace: &Trace) -> Vec<String> {
@@ -35,14 +35,19 @@ pub fn waits(story: &Story, trace: &Trace) -> Vec<String> {
             (false, false) => "stuck",
         };
         let number = finding.hop.number().map_or_else(|| "  ".to_owned(), |number| format!("{number:02}"));
-        let about = if story.title.ends_with(&finding.about) { String::new() } else { format!("{}: ", finding.about) };
-        lines.push(format!(" {since:>9}  {mark:>10}  {number}  {}: {about}{}", finding.hop.name(), finding.sentence()));
+        let is_own = finding.about == title(story.target());
+        let about = if is_own { String::new() } else { format!("{}: ", finding.about) };
+        lines.push(format!(
+            " {since:>9}  {mark:>10}  {number}  {}: {about}{}",
+            finding.hop.name(),
+            plain(&finding.sentence())
+        ));
         let more = finding.details.iter().map(String::as_str).flat_map(str::lines).map(str::to_owned);
         let advice = finding
             .advice
             .iter()
             .map(|advice| format!("{}: {advice}", if finding.note { "to change" } else { "to do" }));
-        lines.extend(more.chain(advice).map(|text| format!("{:>27}{text}", "")));
+        lines.extend(more.chain(advice).map(|text| format!("{:>27}{}", "", plain(&text))));
     }
     lines
 }

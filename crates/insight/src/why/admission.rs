@@ -6,7 +6,7 @@ use ferry_meta::object;
 use ferry_meta::quantity::Quantity;
 use serde_json::Value;
 
-use super::{Finding, Reason, named, webhook};
+use super::{Finding, Reason, named, parts, webhook};
 use crate::world::{World, title};
 
 /// What an admission plug-in or webhook said, as a type. The sentences are those of the API, which clients rely on.
@@ -143,7 +143,7 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
     let edit = change(world, owner);
     let refusal = Refusal::read(message);
     if let Some(claim) = claim_of(message) {
-        return claim_refused(world, owner, &claim, message, &refusal);
+        return parts::claim_refused(world, owner, &claim, message, &refusal);
     }
     match refusal {
         Refusal::QuotaExceeded { quota } => {
@@ -291,23 +291,6 @@ pub(super) fn lacking_right(pod: &Value, line: &str) -> Option<String> {
 /// `create Claim d-x-0 for Pod x-0 in StatefulSet x failed error: …`: the claim that could not be made.
 fn claim_of(message: &str) -> Option<String> {
     message.strip_prefix("create Claim ").and_then(|rest| rest.split(' ').next()).map(str::to_owned)
-}
-
-/// A StatefulSet makes the claims of a pod before the pod.
-fn claim_refused(world: &World, owner: &Value, claim: &str, message: &str, refusal: &Refusal) -> Finding {
-    let namespace = object::namespace(owner);
-    let finding = |cause: String| Finding::new(Reason::ClaimRefused, owner, cause).detail(message);
-    match refusal {
-        Refusal::QuotaExceeded { quota } => {
-            let full = world.find("resourcequotas", quota).map(usage).unwrap_or_default();
-            let cause = format!("its claim {claim} is refused, and so its pod is not made: the ResourceQuota {quota:?} of namespace {namespace} does not allow it");
-            full.into_iter().fold(finding(cause), Finding::detail).advise(format!("raise it: kubectl edit -n {namespace} resourcequota/{quota}"))
-        }
-        _ => finding(format!("its claim {claim} is refused by the API server, and so its pod is not made")).advise(format!(
-            "volumeClaimTemplates cannot be changed: delete it, correct its manifest and create it again: kubectl delete -n {namespace} {}",
-            title(owner)
-        )),
-    }
 }
 
 /// What the level `baseline` forbids too, as the API server begins each complaint.

@@ -22,7 +22,7 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     if let Some(items) = world.seen(&list).filter(|_| of_apps) {
         match items.iter().find(|item| object::name(item) == name) {
             None => {
-                let names: Vec<&str> = items.iter().map(object::name).collect();
+                let names = super::near::sorted(name, items.iter().map(object::name).collect());
                 let there = if names.is_empty() {
                     format!("the namespace has no {list}")
                 } else {
@@ -90,8 +90,27 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
                     .advise(format!("raise maxReplicas: kubectl edit -n {namespace} hpa/{}", object::name(target))),
             ]
         }
+        Some(limited) if forbidden(target, limited).is_some() => {
+            let direction = forbidden(target, limited).unwrap_or_default();
+            let cause = format!(
+                "it wants another number of replicas, and its behavior forbids that (spec.behavior.{direction}.selectPolicy: Disabled)"
+            );
+            let edit = format!("kubectl edit -n {namespace} hpa/{}", object::name(target));
+            vec![finding(Reason::HpaBehavior, cause).note().detail(said(limited)).advise(edit)]
+        }
         _ => fixed(target).into_iter().collect(),
     }
+}
+
+/// The direction in which it is to scale and may not.
+fn forbidden(target: &Value, limited: &Value) -> Option<&'static str> {
+    let direction = match object::text(limited, "/reason") {
+        "ScaleUpLimit" => "scaleUp",
+        "ScaleDownLimit" => "scaleDown",
+        _ => return None,
+    };
+    let policy = object::text(target, &format!("/spec/behavior/{direction}/selectPolicy")).to_owned();
+    (policy == "Disabled").then_some(direction)
 }
 
 /// One that has no choice.

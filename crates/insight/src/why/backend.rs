@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, in_namespace, named, service};
+use super::{Finding, Reason, in_namespace, ingress, named, near, service};
 use crate::world::{World, title};
 
 /// The port that a backend names.
@@ -46,7 +46,7 @@ pub(super) fn finding(
     let services = world.seen("services")?;
     let edit = format!("kubectl edit {}{}", in_namespace(user), title(user));
     let Some(found) = services.iter().find(|service| object::name(service) == name) else {
-        let names: Vec<&str> = services.iter().map(object::name).collect();
+        let names = near::sorted(name, services.iter().map(object::name).collect());
         let cause = format!("its backend for {place}, the Service {name:?}, does not exist in namespace {namespace}");
         let there = if names.is_empty() {
             "the namespace has no Services".to_owned()
@@ -59,6 +59,16 @@ pub(super) fn finding(
                 .advise(format!("correct the backend, or create the Service: {edit}")),
         );
     };
+    if object::text(found, "/spec/type") == "ExternalName" && ingress::is_ferrys(world, user) {
+        let cause = format!(
+            "its backend for {place}, the Service {name:?}, is of type ExternalName, and Ferry's gateway sends requests to pods and addresses alone"
+        );
+        return Some(
+            Finding::new(reasons.dark, user, cause)
+                .advise(format!("name a Service with endpoints: {edit}"))
+                .advise("or make it a Service without selector, and an EndpointSlice with the address that is meant"),
+        );
+    }
     let ports = object::items(found, "/spec/ports");
     let has = ports.iter().any(|known| match port {
         Port::Number(number) => known.get("port").and_then(Value::as_i64) == Some(number),
@@ -79,8 +89,8 @@ pub(super) fn finding(
                 }
             })
             .collect();
-        let cause =
-            format!("its backend for {place}, the Service {name:?}, has no port {wanted}; it has {}", named(&known));
+        let known = if known.is_empty() { "none at all".to_owned() } else { named(&known) };
+        let cause = format!("its backend for {place}, the Service {name:?}, has no port {wanted}; it has {known}");
         return Some(Finding::new(reasons.port, user, cause).advise(format!("correct the port: {edit}")));
     }
     let dark = service::is_dark(world, found);

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::misfit::{Misfit, explained, misfits};
-use super::{Finding, Reason, fit, growth, is_soon, is_young, named, said, source};
+use super::{Finding, Reason, fit, growth, is_soon, is_young, named, near, said, source};
 use crate::gather::ALL_PODS;
 use crate::world::{World, time_at};
 
@@ -148,7 +148,7 @@ fn by_class(world: &World, claim: &Value) -> Option<Finding> {
             Some(finding(Reason::NoDefaultClass, cause).detail(of_other_class(world, claim)).advise(advice))
         }
         Some(name) if class.is_none() && classes.is_some() => {
-            let names: Vec<&str> = classes.unwrap_or_default().iter().map(object::name).collect();
+            let names = near::sorted(name, classes.unwrap_or_default().iter().map(object::name).collect());
             let there = if names.is_empty() {
                 "the cluster has no StorageClass at all".to_owned()
             } else {

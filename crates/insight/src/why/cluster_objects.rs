@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, PACKETS_DROPPED, Reason, admission, in_namespace, said, warning};
-use crate::world::{World, condition, title};
+use crate::world::{World, condition, standing, title};
 
 /// Others on the machine of a node drop packets of its pods.
 pub(super) fn dropping(node: &Value, about: &Value) -> Option<Finding> {
@@ -97,16 +97,29 @@ fn by_phase(target: &Value) -> Option<String> {
     })
 }
 
+/// Conditions that tell that somebody works on it: what is not good yet is on its way.
+const AT_WORK: [&str; 4] = ["Reconciling", "Progressing", "Issuing", "Provisioning"];
+
+/// Words for a state that ends.
+const PASSING: [&str; 7] =
+    ["Pending", "Creating", "Provisioning", "Progressing", "Reconciling", "InProgress", "Initializing"];
+
 /// Kinds that nobody here knows say themselves how they are.
 pub(super) fn other(world: &World, target: &Value) -> Option<Finding> {
     let good = GOOD.iter().find_map(|name| condition(target, name).filter(|c| object::text(c, "/status") != "True"));
     let bad = BAD.iter().find_map(|name| condition(target, name).filter(|c| object::text(c, "/status") == "True"));
+    let says_nothing = good.or(bad).or_else(|| by_others(target)).is_none() && by_phase(target).is_none();
+    let phases = ["/status/phase", "/status/state"].map(|pointer| object::text(target, pointer));
+    let passing = phases.into_iter().find(|phase| says_nothing && PASSING.contains(phase));
     let cause = match good.or(bad).or_else(|| by_others(target)) {
         Some(standing) => {
             let (name, status) = (object::text(standing, "/type"), object::text(standing, "/status"));
             format!("it says {name}={status}: {}", said(standing))
         }
-        None => by_phase(target)?,
+        None => match (by_phase(target), passing) {
+            (Some(phase), _) => phase,
+            (None, phase) => format!("it says that it is {}", phase?),
+        },
     };
     let told = warning(world, target).map(|event| object::text(event, "/message")).unwrap_or_default();
     let manager = object::items(target, "/metadata/managedFields")
@@ -114,6 +127,9 @@ pub(super) fn other(world: &World, target: &Value) -> Option<Finding> {
         .rfind(|entry| object::text(entry, "/subresource") == "status");
     let manager = manager.map(|entry| object::text(entry, "/manager")).unwrap_or_default();
     let finding = Finding::new(Reason::Condition, target, cause).detail(told);
+    let stalled = BAD.iter().any(|name| standing(target, name, "True").is_some());
+    let at_work = AT_WORK.iter().any(|name| standing(target, name, "True").is_some()) && !stalled;
+    let finding = finding.underway_if(at_work || passing.is_some());
     Some(match manager {
         "" => {
             finding.advise(format!("see all that it says: kubectl describe {}{}", in_namespace(target), title(target)))

@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, references, said};
+use super::{Finding, Reason, references, said, waits_for};
 use crate::world::{World, number, title};
 
 const STATUSES: [&str; 2] = ["/status/initContainerStatuses", "/status/containerStatuses"];
@@ -330,13 +330,12 @@ pub(super) fn initialising(world: &World, pod: &Value) -> Option<Finding> {
     })?;
     let name = object::text(running, "/name");
     let cause = format!("its init container {name} still runs, and the others wait for it to end");
-    Some(
-        Finding::new(Reason::InitRunning, pod, cause)
-            .detail(format!("its command is {}", command(pod, name)))
-            .detail(last_line(world, pod, name))
-            .advise(logs(pod, name, false))
-            .underway(),
-    )
+    let finding = Finding::new(Reason::InitRunning, pod, cause)
+        .detail(format!("its command is {}", command(pod, name)))
+        .detail(last_line(world, pod, name))
+        .advise(logs(pod, name, false))
+        .underway();
+    Some(waits_for::tell(world, pod, name, finding))
 }
 
 #[cfg(test)]

@@ -64,7 +64,10 @@ fn follow(world: &World, target: &Value, finalizer: &str) -> Held {
                 );
             };
             let names: Vec<String> = owned.iter().map(of_resource).collect();
-            match owned.iter().find(|item| object::finalizers(item).next().is_some()).or(owned.first()) {
+            // What waits for its own dependents is not what everything waits for: that is further down.
+            let waits = |item: &&Value| object::finalizers(item).any(|one| one != "foregroundDeletion");
+            let first = owned.iter().find(waits).or_else(|| owned.iter().rfind(|item| object::is_being_deleted(item)));
+            match first.or(owned.first()) {
                 Some(first) => {
                     let more: Vec<&str> = object::finalizers(first).collect();
                     let why = if more.is_empty() {
@@ -292,7 +295,7 @@ fn namespace(world: &World, target: &Value) -> Finding {
     for (kind, advice) in [
         (
             "NamespaceDeletionDiscoveryFailure",
-            "an APIService does not answer: kubectl get apiservices shows which; repair or delete it",
+            "an APIService does not answer: repair or delete it (kubectl get apiservices)",
         ),
         ("NamespaceDeletionGroupVersionParsingFailure", ""),
         (
@@ -309,6 +312,11 @@ fn namespace(world: &World, target: &Value) -> Finding {
                 finding = finding.advise(advice);
             }
         }
+    }
+    let undiscovered = standing(target, "NamespaceDeletionDiscoveryFailure", "True").is_some();
+    let is_dead = |one: &&Value| undiscovered && standing(one, "Available", "False").is_some();
+    for one in world.all("apiservices").iter().filter(is_dead).take(3) {
+        finding = finding.advise(format!("ferry why apiservice/{}", object::name(one)));
     }
     let name = object::name(target);
     // Others may have put finalizers on the namespace itself, of either kind.

@@ -39,7 +39,16 @@ pub(super) fn finding(world: &World, service: &Value) -> Option<Finding> {
     if name.is_empty() {
         return Some(finding("its type is ExternalName, and externalName is empty".into()).advise(edit));
     }
+    if let Some(short) = short(world, service, name) {
+        return Some(short);
+    }
     let (namespace, other) = meant(service)?;
+    if (namespace, other) == (object::namespace(service), object::name(service)) {
+        let cause =
+            format!("its externalName {name} is its own name: DNS answers with itself, and never with an address");
+        let finding = Finding::new(Reason::ExternalNameLoop, service, cause);
+        return Some(finding.advise(format!("put the name of what is meant there: {edit}")));
+    }
     let is_it = |item: &&Value| object::name(item) == other && object::namespace(item) == namespace;
     let found = world.seen(BEHIND)?.iter().find(is_it)?;
     if found["absent"] == true {
@@ -62,6 +71,31 @@ pub(super) fn finding(world: &World, service: &Value) -> Option<Finding> {
         );
         Finding::new(Reason::ExternalNameMissing, service, cause)
             .advise(format!("ferry why -n {namespace} service/{other}"))
+    })
+}
+
+/// DNS takes what externalName says as it is: it does not look for it in the namespace, as it does for what a pod asks.
+fn short(world: &World, service: &Value, name: &str) -> Option<Finding> {
+    let name = name.trim_end_matches('.');
+    if name.contains('.') || name == "localhost" {
+        return None;
+    }
+    let namespace = object::namespace(service);
+    let cause = format!(
+        "its externalName {name:?} is no whole name: DNS takes it as it is, and does not look for it in the namespace"
+    );
+    let finding = Finding::new(Reason::ExternalNameShort, service, cause);
+    let is_it = |other: &&Value| object::name(other) == name && object::name(other) != object::name(service);
+    Some(match world.all("services").iter().find(is_it) {
+        Some(_) => finding.detail(format!("there is a Service {name} in namespace {namespace}")).advise(format!(
+            "kubectl patch {}{} --type=merge -p '{{\"spec\":{{\"externalName\":\"{name}.{namespace}.svc.cluster.local\"}}}}'",
+            in_namespace(service),
+            title(service)
+        )),
+        None => finding
+            .probably()
+            .detail("a resolver outside of the cluster may know a name without a dot")
+            .advise(format!("put the whole name there: kubectl edit {}{}", in_namespace(service), title(service))),
     })
 }
 

@@ -20,6 +20,7 @@ pub(super) fn findings(world: &World, ingress: &Value) -> Vec<Finding> {
     let mut found: Vec<Finding> = class(world, ingress).into_iter().collect();
     found.extend(backends(world, ingress));
     found.extend(resource_backend(world, ingress));
+    found.extend(without_paths(ingress));
     found.extend(secrets(world, ingress));
     found.extend(rivals::older(world, ingress));
     // What is certain comes before what is only probable.
@@ -168,6 +169,22 @@ fn backends(world: &World, ingress: &Value) -> Vec<Finding> {
         backend::add(&mut found, backend::finding(world, ingress, &REASONS, &place, name, port));
     }
     found
+}
+
+/// A rule without paths sends its requests to the default backend, which is not there.
+fn without_paths(ingress: &Value) -> Option<Finding> {
+    let rules = object::items(ingress, "/spec/rules");
+    let rule = rules.iter().find(|rule| object::items(rule, "/http/paths").is_empty())?;
+    if ingress.pointer("/spec/defaultBackend").is_some() {
+        return None;
+    }
+    let host = match object::text(rule, "/host") {
+        "" => "any host",
+        host => host,
+    };
+    let cause = format!("its rule for {host} has no paths, and it has no defaultBackend: these requests lead nowhere");
+    let edit = format!("kubectl edit {}ingress/{}", in_namespace(ingress), object::name(ingress));
+    Some(Finding::new(Reason::IngressNoPaths, ingress, cause).advise(format!("add http.paths to the rule: {edit}")))
 }
 
 fn secrets(world: &World, ingress: &Value) -> Option<Finding> {

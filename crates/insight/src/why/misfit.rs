@@ -23,6 +23,10 @@ pub(super) enum Misfit {
         has: String,
     },
     Selector,
+    /// Another VolumeAttributesClass.
+    Attributes {
+        has: String,
+    },
     /// Its former claim is gone, and what is on it was kept.
     Released,
     Taken {
@@ -76,6 +80,10 @@ pub(super) fn misfits(claim: &Value, volume: &Value) -> Vec<Misfit> {
     if mode(claim) != mode(volume) {
         found.push(Misfit::Mode { has: mode(volume) });
     }
+    let attributes = |item: &Value| object::text(item, "/spec/volumeAttributesClassName").to_owned();
+    if attributes(claim) != attributes(volume) {
+        found.push(Misfit::Attributes { has: attributes(volume) });
+    }
     if let Some(selector) = claim.pointer("/spec/selector")
         && !LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches(object::labels(volume)))
     {
@@ -96,12 +104,19 @@ pub(super) fn explained(claim: &Value, volume: &Value, misfits: &[Misfit]) -> Fi
         mode => mode,
     };
     let selector = claim.pointer("/spec/selector").map(fit::selector_text).unwrap_or_default();
+    let attributes = object::text(claim, "/spec/volumeAttributesClassName");
     let sentence = |misfit: &Misfit| match misfit {
         Misfit::Class { has } => format!("is of class {has:?}, and the claim wants {class:?}"),
         Misfit::TooSmall { has } => format!("is too small: it has {has}, and the claim asks for {wanted}"),
         Misfit::AccessMode { has } => format!("has the access mode {has}, and the claim asks for {modes}"),
         Misfit::Mode { has } => format!("has volumeMode {has}, and the claim asks for {mode}"),
         Misfit::Selector => format!("does not have the labels of the claim's selector, {selector}"),
+        Misfit::Attributes { has } if has.is_empty() => {
+            format!("has no volumeAttributesClassName, and the claim wants {attributes:?}")
+        }
+        Misfit::Attributes { has } => {
+            format!("has the volumeAttributesClassName {has:?}, and the claim wants {attributes:?}")
+        }
         Misfit::Released => {
             "is Released: it belonged to a claim that is gone, and is kept for what is on it".to_owned()
         }
@@ -128,6 +143,13 @@ pub(super) fn explained(claim: &Value, volume: &Value, misfits: &[Misfit]) -> Fi
         Some(Misfit::Class { has }) => (
             Reason::VolumeClass,
             format!("create the claim with storageClassName: {has:?}, or the volume with {class:?}"),
+        ),
+        Some(Misfit::Attributes { has }) => (
+            Reason::VolumeAttributes,
+            match has.as_str() {
+                "" => "create the claim without volumeAttributesClassName".to_owned(),
+                has => format!("create the claim with volumeAttributesClassName: {has:?}"),
+            },
         ),
         Some(Misfit::Mode { has }) => (Reason::VolumeMode, format!("create the claim with volumeMode: {has}")),
         Some(Misfit::Selector) => (

@@ -5,6 +5,7 @@
 
 mod access;
 mod admission;
+mod attachment;
 mod autoscaler;
 mod backend;
 mod budget;
@@ -25,9 +26,11 @@ mod job;
 mod lease;
 mod local;
 mod misfit;
+mod near;
 mod network_policy;
 mod node;
 mod owner;
+mod parts;
 mod pod;
 mod policies;
 mod policy_peers;
@@ -48,6 +51,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod waits_for;
 mod webhook;
 pub(crate) mod workload;
 
@@ -62,7 +66,10 @@ pub use crate::gather::world as look;
 pub(crate) use access::{ACCOUNTS, accounts, role_plural};
 pub(crate) use cron_job::next as next_job;
 pub(crate) use external::meant as service_meant;
+pub(crate) use fit::volumes::claims as claims_of;
 pub(crate) use gateway::secrets as secrets_of_gateway;
+pub(crate) use near::names_of;
+pub(crate) use policy_peers::names_pods_of_others;
 pub use reason::Reason;
 pub(crate) use references::of_pod as references_of;
 pub use render::render;
@@ -236,6 +243,27 @@ pub fn held(findings: &[Finding]) -> Option<&Finding> {
     findings.iter().find(|finding| !finding.note)
 }
 
+/// How an object is, as far as that was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing holds it up; there may be notes.
+    Fine,
+    OnItsWay,
+    Stuck,
+    /// Nothing was found to hold it up, but the server did not answer everything.
+    Unknown,
+}
+
+/// What is to be said of the object as a whole. What is proved stays so, whatever else could not be read.
+pub fn verdict(world: &World, findings: &[Finding]) -> Verdict {
+    match held(findings) {
+        Some(first) if !first.underway => Verdict::Stuck,
+        _ if world.is_cut => Verdict::Unknown,
+        Some(_) => Verdict::OnItsWay,
+        None => Verdict::Fine,
+    }
+}
+
 /// The objects of any kind that are to be looked up for what is said of the target.
 pub(crate) fn named_by(world: &World) -> Vec<Named> {
     let target = &world.target;
@@ -250,6 +278,7 @@ pub(crate) fn named_by(world: &World) -> Vec<Named> {
     let unbound = |claim: &&Value| object::text(claim, "/status/phase") == "Pending";
     found.extend(world.all("persistentvolumeclaims").iter().filter(unbound).filter_map(source::of));
     found.extend(owner::owners(target).into_iter().map(|(owner, _)| owner));
+    found.extend(world.own_pods_first().into_iter().take(8).flat_map(waits_for::named_by));
     found
 }
 
@@ -296,6 +325,7 @@ fn of_kind(world: &World, target: &Value) -> Vec<Finding> {
         "StorageClass" => one(claim::class(world, target)),
         "ResourceClaim" => one(scheduling::device_claim(world, target)),
         "Lease" => one(lease::finding(world, target)),
+        "VolumeAttachment" => one(attachment::finding(world, target)),
         "ServiceAccount" => one(references::of_account(world, target)),
         "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => policies::policy(world, target),
         "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => policies::binding(world, target),
@@ -308,7 +338,7 @@ pub fn to_json(world: &World, findings: &[Finding]) -> Value {
     json!({
         "object": title(&world.target),
         "namespace": object::namespace(&world.target),
-        "fine": held(findings).is_none(),
+        "fine": verdict(world, findings) == Verdict::Fine,
         "findings": findings.iter().map(Finding::to_json).collect::<Vec<_>>(),
         "unseen": world.unseen,
     })

@@ -8,7 +8,7 @@ use super::{Finding, Reason, fit, in_namespace, named, policy_peers};
 use crate::gather::ALL_PODS;
 use crate::world::World;
 
-fn selects(policy: &Value, pod: &Value) -> bool {
+pub(super) fn selects(policy: &Value, pod: &Value) -> bool {
     let selector = policy.pointer("/spec/podSelector").cloned().unwrap_or_default();
     let everything = selector.as_object().is_none_or(serde_json::Map::is_empty);
     let matches = || LabelSelector::from_object(&selector).is_ok_and(|selector| selector.matches(object::labels(pod)));
@@ -115,7 +115,7 @@ fn has_port(pod: &Value, rule: &Value) -> bool {
 pub(super) fn policy(world: &World, policy: &Value) -> Vec<Finding> {
     match selects_nothing(world, policy) {
         Some(finding) => vec![finding],
-        None => policy_peers::nobody(world, policy),
+        None => policy_peers::ports(world, policy).into_iter().chain(policy_peers::nobody(world, policy)).collect(),
     }
 }
 

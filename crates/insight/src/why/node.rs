@@ -27,6 +27,9 @@ pub(super) fn findings(world: &World, node: &Value) -> Vec<Finding> {
     let since = time_at(ready, "/lastTransitionTime").map(|then| ago(world.now, then)).unwrap_or_default();
     match object::text(ready, "/status") {
         "True" => {}
+        "Unknown" if object::text(ready, "/reason") == NEVER_UPDATED && world.all(LEASE).is_empty() => {
+            return vec![never_heard_of(world, node)];
+        }
         "Unknown" => return vec![lost(world, node, ready, &since)],
         _ => {
             let said = said(ready);
@@ -84,6 +87,20 @@ pub(super) fn findings(world: &World, node: &Value) -> Vec<Finding> {
         );
     }
     found
+}
+
+/// What the node lifecycle controller writes where no kubelet has ever written anything.
+const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
+
+/// Somebody made the Node, and no kubelet has come for it.
+fn never_heard_of(world: &World, node: &Value) -> Finding {
+    let name = object::name(node);
+    let made = time_at(node, "/metadata/creationTimestamp").map(|then| ago(world.now, then)).unwrap_or_default();
+    let cause = format!("no kubelet has ever said anything for it: it was made {made} ago, and has no status");
+    Finding::new(Reason::NodeSilent, node, cause)
+        .detail("a Node that somebody makes by hand is a machine only when a kubelet of that name runs")
+        .advise(format!("start the kubelet on the machine {name}, as with `ferry join`"))
+        .advise(format!("or, if there is no such machine: kubectl delete node {name}"))
 }
 
 /// A node that is to be emptied, and a budget that lets none of its pods go.

@@ -6,7 +6,10 @@ use serde_json::Value;
 
 use super::containers::{Role, called, edit, logs, role, spec, statuses};
 use super::{Finding, Reason, in_namespace, named};
-use crate::world::{World, event_time, number, time_at};
+use crate::world::{World, ago, event_time, number, time_at};
+
+/// So long after its last chance a probe is not about to succeed any more.
+const LATE_SECONDS: i64 = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbeKind {
@@ -105,10 +108,7 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
         return Some(finding.advise(format!("correct the port of the probe: {}", edit(world, pod))));
     }
     let Some(event) = unhealthy(world, pod, name, kind, began) else {
-        let cause = format!("{who} runs, and its {which} has not succeeded yet");
-        let delay = number(probe, "/initialDelaySeconds");
-        let later = if delay > 0 { format!("the first probe comes {delay} s after the start") } else { String::new() };
-        return Some(Finding::new(Reason::ProbePending, pod, cause).detail(described(probe)).detail(later).underway());
+        return Some(untold(world, pod, name, kind, probe, began));
     };
     let message = object::text(event, "/message");
     let finding = Finding::new(Reason::ProbeFails, pod, format!("{who} runs, but its {which} fails"))
@@ -182,6 +182,33 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
             .advise(logs(pod, name, false)),
         Met::Other => finding.advise(logs(pod, name, false)),
     })
+}
+
+/// No Event tells of the probe: it has not been made yet, or whoever asks sees no Events (any more).
+fn untold(world: &World, pod: &Value, name: &str, kind: ProbeKind, probe: &Value, began: Option<Timestamp>) -> Finding {
+    let (who, which) = (called(pod, name), kind.field());
+    let or = |pointer: &str, default: i64| if number(probe, pointer) > 0 { number(probe, pointer) } else { default };
+    let delay = number(probe, "/initialDelaySeconds");
+    let patience = delay + or("/failureThreshold", 3) * or("/periodSeconds", 10) + or("/timeoutSeconds", 1);
+    let runs = began.map_or(0, |at| world.now.as_second().saturating_sub(at.as_second()));
+    if runs > patience + LATE_SECONDS {
+        let since = began.map(|at| ago(world.now, at)).unwrap_or_default();
+        let told = match world.seen("events") {
+            Some(_) => "no Event tells why (Events are kept for an hour)",
+            None => "Events, which would tell why, could not be looked at",
+        };
+        return Finding::new(
+            Reason::ProbeFails,
+            pod,
+            format!("{who} runs since {since}, and its {which} has not succeeded"),
+        )
+        .detail(described(probe))
+        .detail(told)
+        .advise(logs(pod, name, false));
+    }
+    let cause = format!("{who} runs, and its {which} has not succeeded yet");
+    let later = if delay > 0 { format!("the first probe comes {delay} s after the start") } else { String::new() };
+    Finding::new(Reason::ProbePending, pod, cause).detail(described(probe)).detail(later).underway()
 }
 
 /// The command that runs another one in a container, each word as a shell takes it.

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::containers::called;
-use super::{Finding, Reason, named};
+use super::{Finding, Reason, named, near};
 use crate::world::{Presence, World};
 
 /// Something that a pod cannot start without, or uses to pull its images.
@@ -156,6 +156,8 @@ fn missing(world: &World, pod: &Value, one: &Reference) -> Option<Finding> {
             let cause = format!("{place} needs the {kind} {name:?}, and there is none in namespace {namespace}");
             Some(
                 Finding::new(reason, pod, cause)
+                    .detail(near::elsewhere(world, one.plural, name))
+                    .detail(near::there(world, one.plural, name))
                     .advise(format!("create it: kubectl create {command} -n {namespace} {name}{keys}"))
                     .advise("or correct the name in the pod, or mark the reference optional"),
             )
@@ -165,7 +167,7 @@ fn missing(world: &World, pod: &Value, one: &Reference) -> Option<Finding> {
             let has = if content.keys.is_empty() {
                 "it has no keys at all".to_owned()
             } else {
-                format!("it has {}", named(&content.keys))
+                format!("it has {}", named(&near::sorted(key, content.keys.iter().collect())))
             };
             let cause = format!("{place} needs the key {key:?} of the {kind} {name:?}, which has no such key");
             let plural = one.plural.trim_end_matches('s');

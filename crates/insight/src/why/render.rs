@@ -4,19 +4,22 @@ use std::fmt::Write;
 
 use ferry_meta::object;
 
-use super::{Finding, held};
-use crate::world::{World, title};
+use super::{Finding, Verdict, held, verdict};
+use crate::world::{World, plain, title};
 
 pub fn render(world: &World, findings: &[Finding]) -> String {
     let mut out = String::new();
     let namespace = object::namespace(&world.target);
     let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
     let name = title(&world.target);
-    let state = match held(findings) {
-        None => "nothing holds it up",
-        Some(first) if first.underway => "it is on its way",
-        Some(first) if first.probably => "something probably holds it up",
-        Some(_) => "it is stuck",
+    let state = match verdict(world, findings) {
+        Verdict::Unknown => "how it is could not be found out: the API server did not answer everything",
+        // Who may not read everything knows of nothing, which is less than that there is nothing.
+        Verdict::Fine if !world.unseen.is_empty() => "nothing is known to hold it up",
+        Verdict::Fine => "nothing holds it up",
+        Verdict::OnItsWay => "it is on its way",
+        Verdict::Stuck if held(findings).is_some_and(|first| first.probably) => "something probably holds it up",
+        Verdict::Stuck => "it is stuck",
     };
     let _ = writeln!(out, "{name}{place}: {state}");
     for finding in findings {
@@ -48,7 +51,7 @@ pub fn render(world: &World, findings: &[Finding]) -> String {
 }
 
 fn line(out: &mut String, label: &str, text: &str) {
-    for (index, part) in text.lines().enumerate() {
+    for (index, part) in plain(text).lines().enumerate() {
         let _ = writeln!(out, "  {:<9} {part}", if index == 0 { label } else { "" });
     }
 }

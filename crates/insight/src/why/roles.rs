@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, in_namespace, title_with_group};
+use super::{Finding, Reason, fit, in_namespace, title_with_group};
 use crate::world::World;
 
 /// The groups of discovery, under which the world has them.
@@ -14,13 +14,89 @@ pub(super) fn findings(world: &World, role: &Value) -> Vec<Finding> {
     // Those of Kubernetes name what some clusters do not have; the rules of an aggregated one are of others.
     let of_others =
         object::labels(role).contains_key("kubernetes.io/bootstrapping") || role.get("aggregationRule").is_some();
+    if let Some(nothing) = aggregates_nothing(role) {
+        return vec![nothing];
+    }
     let Some(groups) = world.seen(SERVED).filter(|_| !of_others) else { return Vec::new() };
     let rules = object::items(role, "/rules").iter().enumerate();
+    let verbs = rules.clone().filter_map(|(place, rule)| verbs(role, place, rule));
+    let scopes = rules.clone().filter_map(|(place, rule)| scope(role, groups, place, rule));
     let found = rules.flat_map(|(place, rule)| {
         let resources = object::items(rule, "/resources").iter().filter_map(Value::as_str);
         resources.filter_map(move |resource| finding(role, groups, place, rule, resource))
     });
-    found.take(4).collect()
+    found.chain(scopes).chain(verbs).take(4).collect()
+}
+
+/// Words that people write for verbs, and that the API server asks for under no circumstances; and what is meant.
+const NO_VERBS: [(&str, &str); 9] = [
+    ("read", "get,list,watch"),
+    ("view", "get,list,watch"),
+    ("write", "create,update,patch,delete"),
+    ("edit", "update,patch"),
+    ("modify", "update,patch"),
+    ("put", "update"),
+    ("post", "create"),
+    ("remove", "delete"),
+    ("all", "*"),
+];
+
+/// A rule with nothing but words that are no verbs.
+fn verbs(role: &Value, place: usize, rule: &Value) -> Option<Finding> {
+    // Paths that are no resources are asked for by the methods of HTTP.
+    if object::items(rule, "/resources").is_empty() {
+        return None;
+    }
+    let own: Vec<&str> = object::items(rule, "/verbs").iter().filter_map(Value::as_str).collect();
+    let meant =
+        |verb: &str| NO_VERBS.iter().find(|(known, _)| verb.eq_ignore_ascii_case(known)).map(|(_, meant)| *meant);
+    let meant: Option<Vec<&str>> = own.iter().map(|verb| meant(verb)).collect();
+    let meant = meant.filter(|all| !all.is_empty())?;
+    let cause = format!(
+        "its rule {} grants nothing: {} is no verb that the API server asks for",
+        place + 1,
+        super::named(&own)
+    );
+    let edit = format!("kubectl edit {}{}", in_namespace(role), title_with_group(role));
+    Some(Finding::new(Reason::RoleVerb, role, cause).advise(format!("write {} instead: {edit}", meant.join(","))))
+}
+
+/// A Role is for the objects of its namespace: what has none, it grants to nobody.
+fn scope(role: &Value, groups: &[Value], place: usize, rule: &Value) -> Option<Finding> {
+    if object::text(role, "/kind") != "Role" {
+        return None;
+    }
+    let named: Vec<&str> = object::items(rule, "/apiGroups").iter().filter_map(Value::as_str).collect();
+    let of_named = |group: &&Value| named.contains(&object::name(group));
+    let wanted: Vec<&str> = object::items(rule, "/resources").iter().filter_map(Value::as_str).collect();
+    let all: Vec<&Value> = groups.iter().filter(of_named).flat_map(resources).collect();
+    // Requests for a namespace itself count as made in it.
+    let is_wide = |wanted: &&&str| {
+        let plural = wanted.split('/').next().unwrap_or_default();
+        let mut known = all.iter().filter(|one| object::text(one, "/resource") == plural).peekable();
+        plural != "namespaces" && known.peek().is_some() && known.all(|one| object::text(one, "/scope") == "Cluster")
+    };
+    let wide: Vec<&str> = wanted.iter().filter(is_wide).copied().collect();
+    let first = wide.first()?;
+    let cause =
+        format!("its rule {} grants nothing for {first}: these have no namespace, and a Role is for one", place + 1);
+    let group = named.iter().find(|group| !group.is_empty()).map(|group| format!(".{group}")).unwrap_or_default();
+    Some(Finding::new(Reason::RoleScope, role, cause).advise(format!(
+        "grant it by a ClusterRole and a ClusterRoleBinding: kubectl create clusterrole {} --verb=get,list,watch --resource={first}{group}",
+        object::name(role)
+    )))
+}
+
+/// Its rules are those of others, and there are no such others.
+fn aggregates_nothing(role: &Value) -> Option<Finding> {
+    let selectors = object::items(role.get("aggregationRule")?, "/clusterRoleSelectors");
+    let texts: Vec<String> = selectors.iter().map(fit::selector_text).collect();
+    object::items(role, "/rules").is_empty().then(|| {
+        let cause = format!("it grants nothing so far: no ClusterRole has the labels {}", texts.join(", or "));
+        Finding::new(Reason::RoleAggregatesNothing, role, cause)
+            .note()
+            .advise("see which labels they have: kubectl get clusterroles --show-labels")
+    })
 }
 
 fn finding(role: &Value, groups: &[Value], place: usize, rule: &Value, resource: &str) -> Option<Finding> {
@@ -28,7 +104,9 @@ fn finding(role: &Value, groups: &[Value], place: usize, rule: &Value, resource:
     let plural = resource.split('/').next().unwrap_or_default();
     let known = |group: &str| groups.iter().any(|one| object::name(one) == group);
     // A group that nobody serves may have anything.
-    if plural == "*" || named.contains(&"*") || !named.iter().all(|group| known(group)) {
+    // The first home of Deployments, Ingresses and NetworkPolicies is no more in any cluster.
+    let is_gone = |group: &str| group == "extensions";
+    if plural == "*" || named.contains(&"*") || !named.iter().all(|group| known(group) || is_gone(group)) {
         return None;
     }
     let has = |group: &&Value| resources(group).any(|one| object::text(one, "/resource") == plural);

@@ -4,7 +4,8 @@ use ferry_meta::object;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Finding, Reason, deletion, in_namespace, is_soon, pod};
+use super::{Finding, Reason, deletion, fit, in_namespace, is_soon, named, pod};
+use crate::gather::ALL_PODS;
 use crate::world::{World, condition, is_owned_by, number, standing, time_at};
 
 const REVISION: &str = "controller-revision-hash";
@@ -77,6 +78,46 @@ pub(super) fn stale(target: &Value, pods: &[&Value], found: &mut [Finding]) {
     first
         .advice
         .insert(0, format!("if the template is corrected, delete the pod, and it is made from the new one: {delete}"));
+}
+
+/// New pods that find no node because the old ones of the same Deployment are there, which stay until the new ones are
+/// ready: a port of the node, room, an affinity or a volume that only one of them can have.
+pub(super) fn in_its_own_way(world: &World, target: &Value, pods: &[&Value], found: &mut [Finding]) {
+    if object::text(target, "/kind") != "Deployment" || object::text(target, "/spec/strategy/type") == "Recreate" {
+        return;
+    }
+    let current: Vec<&str> = pods.iter().map(|pod| object::uid(pod)).collect();
+    let sets: Vec<&str> = world.owned("replicasets", target).map(object::uid).collect();
+    let is_old = |pod: &Value| {
+        sets.iter().any(|uid| is_owned_by(pod, uid)) && !current.contains(&object::uid(pod)) && pod::is_serving(pod)
+    };
+    let old: Vec<&str> = world.all("pods").iter().filter(|pod| is_old(pod)).map(object::name).collect();
+    let Some(stuck) = found.iter_mut().find(|one| one.reason == Reason::NoNodeFits && !one.underway) else { return };
+    let waits = |pod: &&&Value| stuck.about.split(' ').next() == Some(format!("pod/{}", object::name(pod)).as_str());
+    let (Some(pod), Some(all), false) = (pods.iter().find(waits), world.seen(ALL_PODS), old.is_empty()) else {
+        return;
+    };
+    let mut without = World::new(target.clone(), world.now);
+    without.put(ALL_PODS, all.iter().filter(|pod| !is_old(pod)).cloned().collect());
+    for list in ["nodes", "persistentvolumeclaims", "persistentvolumes"] {
+        without.put(list, world.all(list).to_vec());
+    }
+    let fits = |world: &World| fit::check(world, pod).is_some_and(|all| all.iter().any(|one| one.obstacles.is_empty()));
+    if fits(world) || !fits(&without) {
+        return;
+    }
+    let cause = format!(
+        "its new pods find no node as long as its old ones ({}) are there, and the rollout keeps those until the new ones are ready",
+        named(&old)
+    );
+    let patch = r#"--type=merge -p '{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}'"#;
+    let name = object::name(target);
+    let mut finding = Finding::new(Reason::OldPodsInTheWay, target, cause)
+        .detail(format!("{}: {}", stuck.about, stuck.cause))
+        .advise(format!("let an old pod end first: kubectl patch {}deployment/{name} {patch}", in_namespace(target)));
+    finding.details.append(&mut stuck.details);
+    finding.advice.append(&mut stuck.advice);
+    *stuck = finding;
 }
 
 /// A Deployment that must not run two versions beside each other waits until the old pods have ended.

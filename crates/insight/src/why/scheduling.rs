@@ -43,16 +43,16 @@ pub(super) fn unbound_claim(world: &World, pod: &Value) -> Option<Finding> {
                 object::text(volume, "/name"),
                 object::namespace(pod)
             );
-            let near: Vec<&str> = claims.iter().map(object::name).collect();
+            let near = super::near::sorted(&name, claims.iter().map(object::name).collect());
             let near = if near.is_empty() {
                 "the namespace has no claims".to_owned()
             } else {
                 format!("the namespace has {}", named(&near))
             };
-            return Some(Finding::new(Reason::ClaimMissing, pod, cause).detail(near).advise(format!(
-                "create the PersistentVolumeClaim {name}, or correct claimName: {}",
-                edit(world, pod)
-            )));
+            let elsewhere = super::near::elsewhere(world, "persistentvolumeclaims", &name);
+            return Some(Finding::new(Reason::ClaimMissing, pod, cause).detail(elsewhere).detail(near).advise(
+                format!("create the PersistentVolumeClaim {name}, or correct claimName: {}", edit(world, pod)),
+            ));
         };
         if let Some(volume) = own.filter(|_| !is_owned_by(found, object::uid(pod))) {
             let cause = format!(
@@ -170,6 +170,7 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
         let cause = format!("pods of lower priority are ending on {nominated} to make room for it");
         return Some(Finding { reason: Reason::Preempting, cause, ..finding }.underway());
     }
+    finding = finding.detail(fit::takers(world, &checked).unwrap_or_default());
     for text in fit::advice(world, &checked, &edit(world, pod)) {
         finding = finding.advise(text);
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::network_policy::{self, Traffic};
 use super::{
-    Finding, Reason, external, in_namespace, is_soon, is_young, local, named, pairs, plural, pod, said, slices,
+    Finding, Reason, external, in_namespace, is_soon, is_young, local, named, near, pairs, plural, pod, said, slices,
 };
 use crate::gather::ALL_PODS;
 use crate::world::{World, ago, condition, time_at, title};
@@ -22,7 +22,8 @@ pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
         return vec![finding];
     }
     if object::map(service, "/spec/selector").is_empty() {
-        return slices::unserved_port(world, service).into_iter().collect();
+        let wrong = slices::other_family(world, service).or_else(|| slices::unserved_port(world, service));
+        return wrong.into_iter().collect();
     }
     let selected = selected(world, service).unwrap_or_default();
     let serving: Vec<&Value> = selected.into_iter().filter(|pod| pod::is_serving(pod)).collect();
@@ -178,21 +179,22 @@ fn no_pods(
     let templates: Vec<&serde_json::Map<String, Value>> =
         makers.map(|maker| object::map(maker, "/spec/template/metadata/labels")).collect();
     let elsewhere = world.all(ALL_PODS).iter().find(|pod| matcher.matches(object::labels(pod)));
-    let finding = match (near_miss(world, selector, &templates), elsewhere.map(object::namespace)) {
-        (Some(near), _) => finding.detail(near),
-        (None, Some(place)) => finding
+    let finding = match elsewhere.map(object::namespace) {
+        Some(place) => finding
             .detail(format!(
                 "pods with {wanted} are in namespace {place}: a Service means pods of its own namespace alone"
             ))
             .advise(format!("create the Service there, or call it {}.{place} once it is there", object::name(service))),
-        (None, None) => finding,
+        None => finding,
     };
+    let finding = finding.detail(near_miss(world, selector, &templates).unwrap_or_default());
     finding.advise(format!("correct spec.selector: {edit}")).advise("or the labels in the pods' template")
 }
 
 /// A targetPort that is a number which no container names: allowed, and worth a look where ports are named.
 fn other_port(service: &Value, pods: &[&Value]) -> Option<Finding> {
-    if pods.is_empty() {
+    // The pods of a headless Service are asked at their own ports.
+    if pods.is_empty() || object::text(service, "/spec/clusterIP") == "None" {
         return None;
     }
     for port in object::items(service, "/spec/ports") {
@@ -305,8 +307,9 @@ fn near_miss(
         let mut others: Vec<&str> = labels.iter().filter_map(|labels| labels.get(key)?.as_str()).collect();
         others.sort_unstable();
         others.dedup();
-        if !others.is_empty() && !others.contains(&value.as_str().unwrap_or_default()) {
-            return Some(format!("pods there have {key}={}", named(&others)));
+        let wanted = value.as_str().unwrap_or_default();
+        if !others.is_empty() && !others.contains(&wanted) {
+            return Some(format!("pods there have {key}={}", named(&near::sorted(wanted, others))));
         }
         let elsewhere = labels.iter().find_map(|labels| {
             labels.iter().find(|(other, have)| *have == value && *other != key).map(|(other, _)| other)
@@ -318,7 +321,20 @@ fn near_miss(
             ));
         }
     }
-    None
+    partly(world, selector)
+}
+
+/// Each label is there, but no pod has them all: the pod that has most of them, and what it lacks.
+fn partly(world: &World, selector: &serde_json::Map<String, Value>) -> Option<String> {
+    let lacks = |pod: &Value| {
+        let labels = object::labels(pod);
+        selector.iter().filter(|(key, value)| labels.get(*key) != Some(value)).count()
+    };
+    let pod = world.all("pods").iter().min_by_key(|pod| lacks(pod)).filter(|pod| lacks(pod) < selector.len())?;
+    let labels = object::labels(pod);
+    let (has, missing): (Vec<_>, Vec<_>) = selector.iter().partition(|(key, value)| labels.get(*key) == Some(*value));
+    let text = |list: Vec<(&String, &Value)>| pairs(&list.into_iter().map(|(k, v)| (k.clone(), v.clone())).collect());
+    Some(format!("pod/{} has {}, and not {}", object::name(pod), text(has), text(missing)))
 }
 
 /// A pod that is ready, selected by a Service, and not in its slices.

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, in_namespace, named, plural};
-use crate::world::World;
+use crate::world::{World, title};
 
 const LABEL: &str = "kubernetes.io/service-name";
 
@@ -60,11 +60,36 @@ pub(super) fn without_selector(world: &World, service: &Value, edit: &str) -> Fi
 pub(super) fn unserved_port(world: &World, service: &Value) -> Option<Finding> {
     let slices: Vec<&Value> = of(world, service).collect();
     let name_of = |port: &Value| object::text(port, "/name").to_owned();
-    let mut served: Vec<String> = slices.iter().flat_map(|slice| object::items(slice, "/ports")).map(name_of).collect();
+    let known: Vec<(String, String)> = slices
+        .iter()
+        .flat_map(|slice| object::items(slice, "/ports"))
+        .map(|port| (name_of(port), protocol(port)))
+        .collect();
+    let has = |port: &&Value| known.contains(&(name_of(port), protocol(port)));
+    let unserved = object::items(service, "/spec/ports").iter().find(|port| !has(port))?;
+    let missing = name_of(unserved);
+    let mut served: Vec<String> = known.iter().map(|(name, _)| name.clone()).collect();
     served.sort();
     served.dedup();
-    let missing = object::items(service, "/spec/ports").iter().map(name_of).find(|name| !served.contains(name))?;
     let first = slices.first().map(|slice| object::name(slice))?;
+    if let Some((_, other)) = known.iter().find(|(name, _)| *name == missing) {
+        let wanted = protocol(unserved);
+        let cause = format!(
+            "nothing is behind its port {}/{wanted}: in its EndpointSlice {first} that port is {other}",
+            unserved.get("port").and_then(Value::as_i64).unwrap_or(0)
+        );
+        let edit = format!("kubectl edit {}endpointslice/{first}", in_namespace(service));
+        return Some(
+            Finding::new(Reason::SlicePort, service, cause)
+                .detail("a port of the Service and one of the slice belong together by name and protocol")
+                .advise(format!("use protocol: {wanted} in the slice: {edit}"))
+                .advise(format!(
+                    "or protocol: {other} in the Service: kubectl edit {}{}",
+                    in_namespace(service),
+                    title(service)
+                )),
+        );
+    }
     let quoted: Vec<String> = served.iter().map(|name| format!("{name:?}")).collect();
     let has = if served.is_empty() { "names none".to_owned() } else { format!("has {}", named(&quoted)) };
     let cause = format!("nothing is behind its port {missing:?}: its EndpointSlice {first} {has}");
@@ -73,4 +98,46 @@ pub(super) fn unserved_port(world: &World, service: &Value) -> Option<Finding> {
             .detail("a port of the Service and one of the slice belong together by their name")
             .advise(format!("correct the names: kubectl edit {}endpointslice/{first}", in_namespace(service))),
     )
+}
+
+fn protocol(port: &Value) -> String {
+    match object::text(port, "/protocol") {
+        "" => "TCP".to_owned(),
+        protocol => protocol.to_owned(),
+    }
+}
+
+/// Slices whose addresses are of a kind that the Service does not have: packets go to none of them.
+pub(super) fn other_family(world: &World, service: &Value) -> Option<Finding> {
+    let families: Vec<&str> = object::items(service, "/spec/ipFamilies").iter().filter_map(Value::as_str).collect();
+    let headless = object::text(service, "/spec/clusterIP") == "None";
+    let slices: Vec<&Value> =
+        of(world, service).filter(|slice| !object::items(slice, "/endpoints").is_empty()).collect();
+    let kind = |slice: &Value| object::text(slice, "/addressType").to_owned();
+    let serves = |slice: &&Value| {
+        let kind = kind(slice);
+        kind.is_empty() || families.is_empty() && kind != "FQDN" || families.contains(&kind.as_str())
+    };
+    let first = slices.first()?;
+    if headless || slices.iter().any(serves) {
+        return None;
+    }
+    let (name, kind) = (object::name(first), kind(first));
+    let finding = |cause: String| Finding::new(Reason::SliceFamily, service, cause);
+    let finding = match kind.as_str() {
+        "FQDN" => finding(format!(
+            "nothing is behind it: its EndpointSlice {name} lists names (addressType FQDN), and packets go to addresses alone"
+        ))
+        .advise("make it a Service of type ExternalName, which leads to a name"),
+        kind => finding(format!(
+            "nothing is behind it: its EndpointSlice {name} lists addresses of {kind}, and the Service has {} alone",
+            named(&families)
+        )),
+    };
+    // The kind of addresses of a slice cannot be changed.
+    Some(finding.advise(format!(
+        "create the slice anew with addressType: {}: kubectl delete {}endpointslice/{name}",
+        families.first().copied().unwrap_or("IPv4"),
+        in_namespace(service)
+    )))
 }

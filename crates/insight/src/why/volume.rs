@@ -43,6 +43,20 @@ pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
                 .advise(format!("create it on {node}, or correct hostPath: {}", edit(world, pod))),
             );
         }
+        if let Some((bound, path)) = local(world, pod, volume)
+            && told.contains(path)
+        {
+            let claim = object::text(volume, "/persistentVolumeClaim/claimName");
+            return Some(
+                finding(format!(
+                    "its volume {name:?} (claim {claim}) is the PersistentVolume {bound}, whose path {path} cannot be had on node {node}"
+                ))
+                .advise(format!("create {path} on {node}"))
+                .advise(format!(
+                    "the path of a PersistentVolume cannot be changed: to name another, create it anew: kubectl delete pv {bound}"
+                )),
+            );
+        }
         if let Some(driver) = driver(world, pod, volume)
             && unregistered(world, node, driver)
         {
@@ -99,18 +113,30 @@ fn missing_account(world: &World, pod: &Value) -> Option<Finding> {
     )
 }
 
+/// The PersistentVolume behind a volume, with its path on the node.
+fn local<'a>(world: &'a World, pod: &Value, volume: &'a Value) -> Option<(&'a str, &'a str)> {
+    let bound = persistent_behind(world, pod, volume)?;
+    let paths = ["/spec/local/path", "/spec/hostPath/path"].map(|field| object::text(bound, field));
+    let path = paths.into_iter().find(|path| !path.is_empty())?;
+    Some((object::name(bound), path))
+}
+
+fn persistent_behind<'a>(world: &'a World, pod: &Value, volume: &Value) -> Option<&'a Value> {
+    let name = match object::text(volume, "/persistentVolumeClaim/claimName") {
+        "" => format!("{}-{}", object::name(pod), object::text(volume, "/name")),
+        name => name.to_owned(),
+    };
+    let claim = world.find("persistentvolumeclaims", &name)?;
+    world.find("persistentvolumes", object::text(claim, "/spec/volumeName"))
+}
+
 /// The CSI driver behind a volume.
 fn driver<'a>(world: &'a World, pod: &Value, volume: &'a Value) -> Option<&'a str> {
     let inline = object::text(volume, "/csi/driver");
     if !inline.is_empty() {
         return Some(inline);
     }
-    let name = match object::text(volume, "/persistentVolumeClaim/claimName") {
-        "" => format!("{}-{}", object::name(pod), object::text(volume, "/name")),
-        name => name.to_owned(),
-    };
-    let claim = world.find("persistentvolumeclaims", &name)?;
-    let volume = world.find("persistentvolumes", object::text(claim, "/spec/volumeName"))?;
+    let volume = persistent_behind(world, pod, volume)?;
     Some(object::text(volume, "/spec/csi/driver")).filter(|driver| !driver.is_empty())
 }
 

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, cluster_objects, in_namespace, is_failing, is_young, said};
-use crate::gather::{BEHIND, BEHIND_SLICES, MUTATING, VALIDATING};
+use crate::gather::{BEHIND, BEHIND_SLICES, CRDS, MUTATING, VALIDATING};
 use crate::surroundings::UNLISTED;
 use crate::world::{World, title};
 
@@ -121,15 +121,7 @@ pub(super) fn configuration(world: &World, target: &Value) -> Vec<Finding> {
 /// A CustomResourceDefinition: how it says that it is, and the webhook that turns its versions into each other.
 pub(super) fn conversion(world: &World, target: &Value) -> Vec<Finding> {
     // What is established follows from the names.
-    let names = is_failing(target, "NamesAccepted").map(|refused| {
-        let cause = format!("its names are not accepted: {}", said(refused));
-        Finding::new(Reason::Condition, target, cause)
-            .detail(
-                "another CustomResourceDefinition of the group has one of them; until then its objects are not served",
-            )
-            .advise(format!("choose other names, or delete the other one: kubectl edit crd {}", object::name(target)))
-            .advise(format!("see all of the group: kubectl get crd | grep '{}'", object::text(target, "/spec/group")))
-    });
+    let names = is_failing(target, "NamesAccepted").map(|refused| names_taken(world, target, refused));
     let mut found: Vec<Finding> = names.or_else(|| cluster_objects::other(world, target)).into_iter().collect();
     let why = target.pointer("/spec/conversion/webhook/clientConfig/service").and_then(|service| dead(world, service));
     if let Some(why) = why {
@@ -146,7 +138,53 @@ pub(super) fn conversion(world: &World, target: &Value) -> Vec<Finding> {
             object::name(target)
         )));
     }
+    found.extend(unserved(target));
     found
+}
+
+/// Another definition of the group has one of its names.
+fn names_taken(world: &World, target: &Value, refused: &Value) -> Finding {
+    let cause = format!("its names are not accepted: {}", said(refused));
+    let finding = Finding::new(Reason::NamesTaken, target, cause);
+    let group = object::text(target, "/spec/group");
+    let names = |item: &Value, at: &str| -> Vec<String> {
+        let one = |field: &str| object::text(item, &format!("{at}/{field}")).to_owned();
+        let short = object::items(item, &format!("{at}/shortNames")).iter().filter_map(Value::as_str);
+        let all = [one("plural"), one("singular"), one("kind"), one("listKind")].into_iter();
+        all.chain(short.map(str::to_owned)).filter(|name| !name.is_empty()).collect()
+    };
+    let wanted = names(target, "/spec/names");
+    let has = |other: &&Value| {
+        let accepted = names(other, "/status/acceptedNames");
+        object::text(other, "/spec/group") == group
+            && object::uid(other) != object::uid(target)
+            && wanted.iter().any(|name| accepted.contains(name))
+    };
+    let finding = finding.detail("until then its objects are not served");
+    match world.all(CRDS).iter().find(has).map(object::name) {
+        Some(other) => finding
+            .detail(format!("the CustomResourceDefinition {other} has them"))
+            .advise(format!(
+                "a definition's names cannot be changed: delete it and create it with others: kubectl delete crd {}",
+                object::name(target)
+            ))
+            .advise(format!("or, if the other one and all its objects are not needed: kubectl delete crd {other}")),
+        None => finding
+            .advise(format!("see all of the group: kubectl get crd | grep '{group}'"))
+            .advise(format!("delete it and create it with other names: kubectl delete crd {}", object::name(target))),
+    }
+}
+
+/// No version of it is to be served.
+fn unserved(target: &Value) -> Option<Finding> {
+    let versions = object::items(target, "/spec/versions");
+    let none = !versions.is_empty() && versions.iter().all(|version| version["served"] != true);
+    none.then(|| {
+        let cause = "its objects can be read and written in no version: none of its versions is served";
+        Finding::new(Reason::NotServed, target, cause)
+            .note()
+            .advise(format!("set served: true in a version: kubectl edit crd {}", object::name(target)))
+    })
 }
 
 /// An API that another server serves.

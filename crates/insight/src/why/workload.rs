@@ -6,14 +6,17 @@ use ferry_meta::object;
 use ferry_meta::selector::LabelSelector;
 use serde_json::{Value, json};
 
-use super::{Finding, Reason, admission, deletion, fit, named, pairs, plural, pod, rollout, said, service, warning};
+use super::{
+    Finding, Reason, admission, deletion, fit, is_young, named, pairs, parts, plural, pod, rollout, said, service,
+    warning,
+};
 use crate::world::{World, condition, event_time, is_owned_by, number, standing, time_at, title};
 
 pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
-    let first = unseen(world, target);
+    let first = parts::set_refused(world, target).or_else(|| unseen(world, target));
     let wanted_so: Vec<Finding> = paused(world, target).into_iter().chain(scaled_to_zero(target)).collect();
-    let first = first.or_else(|| refused(world, target).filter(|_| wanted(target) > 0));
     let first = first.or_else(|| name_taken(world, target));
+    let first = first.or_else(|| refused(world, target).filter(|_| wanted(target) > 0));
     if let Some(finding) = first {
         return std::iter::once(finding).chain(wanted_so).collect();
     }
@@ -24,6 +27,7 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     let looked_at: Vec<&Value> = pods.iter().copied().filter(|pod| !enough || !over(pod)).collect();
     let mut found = of_pods(world, &looked_at);
     rollout::stale(target, &looked_at, &mut found);
+    rollout::in_its_own_way(world, target, &looked_at, &mut found);
     if pods.is_empty() && !wanted_so.is_empty() {
         return wanted_so;
     }
@@ -131,6 +135,8 @@ fn governing_service(world: &World, target: &Value) -> Option<Finding> {
     match world.seen("services")?.iter().find(|service| object::name(service) == name) {
         None => Some(
             finding(format!("its Service {name:?} (spec.serviceName) does not exist in namespace {namespace}: its pods have no names in DNS"))
+                // Manifests name the Service before or after it.
+                .underway_if(is_young(world, target))
                 .advise(format!(
                     "create it, headless, with the selector {labels}: kubectl create service clusterip -n {namespace} {name} --clusterip=None && kubectl set selector -n {namespace} service/{name} {labels}",
                     labels = pairs(labels)
@@ -326,7 +332,10 @@ fn missing(world: &World, target: &Value, pods: &[&Value]) -> Option<Finding> {
     if object::text(target, "/kind") == "DaemonSet" && wanted == 0 {
         let nodes = world.seen("nodes").map(<[Value]>::len);
         return nodes.filter(|count| *count > 0).map(|count| {
-            let cause = format!("none of the {} is meant for it", plural(count, "node"));
+            let cause = match count {
+                1 => "the only node is not meant for it".to_owned(),
+                count => format!("none of the {count} nodes is meant for it"),
+            };
             let template = daemon(target);
             let checked = fit::check(world, &template).unwrap_or_default();
             let found = fit::lines(&checked)

@@ -8,6 +8,8 @@ mod room;
 mod tests;
 pub(super) mod volumes;
 
+pub(super) use room::takers;
+
 use std::collections::HashMap;
 
 use ferry_meta::object;

@@ -5,8 +5,9 @@ use ferry_meta::quantity::Quantity;
 use ferry_semantics::quota::amounts::{amounts, total_with_overhead};
 use serde_json::Value;
 
-use super::{Obstacle, Taken};
-use crate::world::title;
+use super::{Checked, Obstacle, Taken};
+use crate::gather::ALL_PODS;
+use crate::world::{World, title};
 
 pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obstacle> {
     let mut found = Vec::new();
@@ -48,6 +49,27 @@ pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obs
         }
     }
     found
+}
+
+/// The pods that ask for most of what a node has too little of, where nothing else is in the way there.
+pub(in super::super) fn takers(world: &World, checked: &[Checked<'_>]) -> Option<String> {
+    let short = |one: &Checked<'_>| match one.obstacles.as_slice() {
+        [Obstacle::Room { resource, ever: true, .. }] => Some((one.node.to_owned(), resource.clone())),
+        _ => None,
+    };
+    let (node, resource) = checked.iter().find_map(short)?;
+    let is_there = |pod: &&Value| {
+        let over = matches!(object::text(pod, "/status/phase"), "Succeeded" | "Failed");
+        object::text(pod, "/spec/nodeName") == node && !over
+    };
+    let asks = |pod: &Value| total_with_overhead(&pod["spec"], "requests").remove(&resource);
+    let all = world.seen(ALL_PODS)?.iter().filter(is_there);
+    let mut all: Vec<(&Value, Quantity)> = all.filter_map(|pod| Some((pod, asks(pod)?))).collect();
+    all.sort_by(|(_, one), (_, other)| other.as_f64().total_cmp(&one.as_f64()));
+    let most = all.iter().take(3).filter(|(_, amount)| !amount.is_zero());
+    let most = most.map(|(pod, amount)| format!("{} in {} ({amount})", title_of(pod), object::namespace(pod)));
+    let most: Vec<String> = most.collect();
+    (!most.is_empty()).then(|| format!("most {resource} of node {node} is asked for by {}", most.join(", ")))
 }
 
 fn title_of(pod: &Value) -> String {

@@ -46,7 +46,7 @@ pub(in super::super) fn made_for<'a>(pod: &'a Value, claim: &str) -> Option<&'a 
 }
 
 /// The claims that a pod names.
-pub(in super::super) fn claims(pod: &Value) -> Vec<String> {
+pub(crate) fn claims(pod: &Value) -> Vec<String> {
     let of = |volume: &Value| match object::text(volume, "/persistentVolumeClaim/claimName") {
         // Made for the pod, and named after it.
         "" if volume.get("ephemeral").is_some() => {

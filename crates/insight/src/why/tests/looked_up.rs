@@ -91,7 +91,7 @@ fn storage_and_network() {
         (
             "names before what follows from them",
             one("CustomResourceDefinition", names, &[]),
-            Reason::Condition,
+            Reason::NamesTaken,
             &["its names are not accepted: SingularConflict: \"widget\" is already in use"],
         ),
     ];

@@ -11,6 +11,8 @@ mod gateways;
 mod healthy;
 mod images;
 mod intended;
+mod invented;
+mod invented_network;
 mod jobs;
 mod looked_up;
 mod met;

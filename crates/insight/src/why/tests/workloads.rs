@@ -96,7 +96,7 @@ fn workloads() {
         (
             "no node",
             workload("DaemonSet", json!({ "status": { "desiredNumberScheduled": 0 } }), &[]),
-            Some((Hop::Controller, &["none of the 1 node is meant for it"])),
+            Some((Hop::Controller, &["the only node is not meant for it"])),
         ),
         (
             "held",
