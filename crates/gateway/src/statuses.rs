@@ -22,16 +22,21 @@ use crate::sources::Mailbox;
 const AT_ONCE: usize = 16;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What waits to be written: the newest for each object.
+/// What waits to be written: the newest for each object, as it goes out, which takes less room than its values.
 #[derive(Clone)]
 pub struct Statuses(Arc<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
-    updates: Mutex<BTreeMap<Id, Update>>,
+    updates: Mutex<BTreeMap<Id, Pending>>,
     /// What was written and has not come back through the informers yet: the object as it was when its status was made.
     written: Mutex<HashMap<Id, Option<String>>>,
     notify: Notify,
+}
+
+struct Pending {
+    resource_version: Option<String>,
+    patch: Vec<u8>,
 }
 
 impl Statuses {
@@ -46,7 +51,12 @@ impl Statuses {
     pub fn write(&self, updates: impl IntoIterator<Item = Update>) {
         let mut waiting = self.0.updates.lock();
         for update in updates {
-            waiting.insert(Id { kind: update.kind, key: update.key.clone() }, update);
+            let patch = json!([
+                { "op": "test", "path": "/metadata/resourceVersion", "value": update.resource_version },
+                { "op": "add", "path": "/status", "value": update.status },
+            ]);
+            let pending = Pending { resource_version: update.resource_version, patch: patch.to_string().into_bytes() };
+            waiting.insert(Id { kind: update.kind, key: update.key }, pending);
             self.0.notify.notify_one();
         }
     }
@@ -66,11 +76,11 @@ impl Waiting {
         let (mut failed, mut retry) = (Vec::new(), None);
         loop {
             while under_way.len() < AT_ONCE {
-                let Some((id, update)) = self.next(&busy) else { break };
+                let Some((id, pending)) = self.next(&busy) else { break };
                 busy.insert(id.clone());
                 under_way.push(async move {
-                    let outcome = write_one(client, &update).await;
-                    (id, update.resource_version, outcome)
+                    let outcome = write_one(client, &id, pending.patch).await;
+                    (id, pending.resource_version, outcome)
                 });
             }
             tokio::select! {
@@ -96,21 +106,21 @@ impl Waiting {
     }
 
     /// Nothing is written for an object while another write for it is under way, and none twice for the same version of it.
-    fn next(&self, busy: &HashSet<Id>) -> Option<(Id, Update)> {
+    fn next(&self, busy: &HashSet<Id>) -> Option<(Id, Pending)> {
         let mut updates = self.updates.lock();
         let written = self.written.lock();
         loop {
             let id = updates.keys().find(|id| !busy.contains(*id))?.clone();
-            let update = updates.remove(&id)?;
-            if written.get(&id).is_none_or(|version| *version != update.resource_version) {
-                return Some((id, update));
+            let pending = updates.remove(&id)?;
+            if written.get(&id).is_none_or(|version| *version != pending.resource_version) {
+                return Some((id, pending));
             }
         }
     }
 }
 
-async fn write_one(client: &Client, update: &Update) -> Result<(), kube::Error> {
-    let plural = match update.kind {
+async fn write_one(client: &Client, id: &Id, patch: Vec<u8>) -> Result<(), kube::Error> {
+    let plural = match id.kind {
         "GatewayClass" => "gatewayclasses",
         "Gateway" => "gateways",
         "ListenerSet" => "listenersets",
@@ -123,17 +133,12 @@ async fn write_one(client: &Client, update: &Update) -> Result<(), kube::Error> 
         _ => "ingresses",
     };
     let group = if plural == "ingresses" { "networking.k8s.io" } else { GROUP };
-    let ObjectKey { namespace, name } = &update.key;
+    let ObjectKey { namespace, name } = &id.key;
     let path = match namespace.as_str() {
         "" => format!("/apis/{group}/v1/{plural}/{name}/status"),
         namespace => format!("/apis/{group}/v1/namespaces/{namespace}/{plural}/{name}/status"),
     };
-    let patch = json!([
-        { "op": "test", "path": "/metadata/resourceVersion", "value": update.resource_version },
-        { "op": "add", "path": "/status", "value": update.status },
-    ]);
-    let body = serde_json::to_vec(&patch).map_err(kube::Error::SerdeError)?;
     let request =
-        http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/json-patch+json").body(body);
+        http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/json-patch+json").body(patch);
     write::send(client, request.map_err(kube::Error::HttpError)?).await
 }

@@ -54,7 +54,9 @@ struct Which {
 /// The backends that are in use, by Service: whoever sends requests to the same port in the same way has the same one, and its
 /// endpoints change for all of them.
 #[derive(Default)]
-pub struct Known(Mutex<HashMap<ObjectKey, Vec<(Which, Weak<Backend>)>>>);
+pub struct Known(Mutex<HashMap<ObjectKey, OfService>>);
+
+type OfService = Vec<(Which, Weak<Backend>)>;
 
 impl Known {
     fn get(&self, service: &ObjectKey, which: Which, make: impl FnOnce() -> Backend) -> Arc<Backend> {

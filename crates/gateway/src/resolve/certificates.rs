@@ -33,9 +33,13 @@ pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint
     hash.finalize().into()
 }
 
+/// What was made, or why it could not be.
+type Made<T> = Result<Arc<T>, String>;
+
 /// What was made before, as long as it is in use.
 pub struct Memo<T> {
-    known: Mutex<HashMap<Fingerprint, (Result<Arc<T>, String>, bool)>>,
+    /// And whether somebody asked for it since the last sweep.
+    known: Mutex<HashMap<Fingerprint, (Made<T>, bool)>>,
 }
 
 impl<T> Default for Memo<T> {

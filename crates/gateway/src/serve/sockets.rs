@@ -27,6 +27,8 @@ use crate::table::{Listener, PortTable, StreamRoute, Target, TlsMode, Transport,
 /// Connections of one Gateway, and what is held for them.
 const MOST_CONNECTIONS: usize = 20_000;
 const MOST_HELD: usize = 256 << 20;
+/// Clients that ask again sooner find their connection as it was.
+const REST: Duration = Duration::from_secs(1);
 /// Where a port is in use by another program, this one above it is tried.
 const INSTEAD: u16 = 8000;
 const BACKLOG: u32 = 1024;
@@ -177,6 +179,7 @@ fn limits() -> Limits {
         unauthenticated: MOST_CONNECTIONS,
         authenticated: 1,
         idle_unauthenticated: Duration::from_secs(75),
+        rest: Some(REST),
         stalled_unauthenticated: Duration::from_secs(120),
         ..Limits::new(MOST_CONNECTIONS, MOST_HELD)
     }
