@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::task::AtomicWaker;
 use http::HeaderMap;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Revocable;
@@ -39,6 +40,11 @@ pub struct Connection {
     upgraded: AtomicBool,
     /// Its first request has come.
     pub(crate) served: AtomicBool,
+    /// It was asked to give its buffers back, and has had no request since.
+    pub(crate) rested: AtomicBool,
+    pub(crate) rest: Notify,
+    /// It has given them back.
+    pub(crate) resting: AtomicBool,
     /// When it became idle, in the table's milliseconds.
     pub(crate) idle_since: AtomicU64,
     /// Since when a write waits; 0 when none does.
@@ -79,6 +85,9 @@ impl Connection {
             requests: AtomicU32::new(0),
             upgraded: AtomicBool::new(false),
             served: AtomicBool::new(false),
+            rested: AtomicBool::new(false),
+            rest: Notify::new(),
+            resting: AtomicBool::new(false),
             idle_since: AtomicU64::new(table.now()),
             stalled_since: AtomicU64::new(0),
             drained_at: AtomicU64::new(0),
@@ -104,6 +113,11 @@ impl Connection {
         self.is_authenticated.load(Ordering::Relaxed)
     }
 
+    /// Whether nothing of an answer waits to be written either.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_idle() && self.stalled_since.load(Ordering::Relaxed) == 0
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.load(Ordering::Relaxed) == 0 && !self.upgraded.load(Ordering::Relaxed)
     }
@@ -111,6 +125,8 @@ impl Connection {
     /// A request has come. None when its head is larger than anybody needs.
     pub(crate) fn begin(self: &Arc<Self>, head: &HeaderMap) -> Option<InFlight> {
         self.served.store(true, Ordering::Relaxed);
+        self.rested.store(false, Ordering::Relaxed);
+        self.resting.store(false, Ordering::Relaxed);
         if head.len() > MOST_HEADERS {
             return None;
         }

@@ -14,6 +14,7 @@ mod limits;
 pub mod plain;
 mod pool;
 mod received;
+mod rest;
 mod serve;
 mod socket;
 mod sweep;

@@ -16,6 +16,8 @@ pub struct Limits {
     /// Without a request under way.
     pub idle_unauthenticated: Duration,
     pub idle_authenticated: Duration,
+    /// A connection of HTTP/1.1 without a request under way gives its buffers back after this. None: it keeps them.
+    pub rest: Option<Duration>,
     /// A write that waits for the client to read.
     pub stalled_unauthenticated: Duration,
     pub stalled_authenticated: Duration,
@@ -37,6 +39,7 @@ impl Limits {
             idle_unauthenticated: Duration::from_secs(30),
             // As upstream's, which is how long Go's clients keep them.
             idle_authenticated: Duration::from_secs(90),
+            rest: None,
             stalled_unauthenticated: Duration::from_secs(30),
             // Long: somebody may have stopped to read a log, and what is held for them is bounded.
             stalled_authenticated: Duration::from_secs(3600),

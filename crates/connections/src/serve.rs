@@ -3,17 +3,20 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use ferry_tasks::Tasks;
 use futures::future::BoxFuture;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +26,7 @@ use crate::connection::Connection;
 use crate::frames::Frames;
 use crate::limits::{MOST_ERRORS, MOST_HEAD, MOST_RESETS, MOST_STREAMS, SEND_BUFFER};
 use crate::received::Received;
+use crate::rest::{Lent, Rest};
 use crate::socket::Socket;
 use crate::table::Connections;
 use crate::write_coalescing::WriteCoalescing;
@@ -164,8 +168,10 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<Received>) -> BoxFuture<'static, Response<Body>>,
 {
-    let begun = connection.clone();
+    let (begun, rest, answer) = (connection.clone(), Rest::new(), Arc::new(answer));
+    let resting = rest.clone();
     let service = service_fn(move |request: Request<Incoming>| {
+        resting.begins(request.version() <= Version::HTTP_11 && request.body().is_end_stream());
         let answer = begun.begin(request.headers()).map(|in_flight| {
             let request = request.map(|body| Received::new(body, begun.clone()));
             (answer(request), in_flight)
@@ -177,13 +183,49 @@ where
             Ok::<_, Infallible>(response.map(|body| Delivered { body, _in_flight: Some(in_flight) }))
         }
     });
-    let io = Frames::of_client(io, connection.clone());
-    let http = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
-    tokio::pin!(http);
-    tokio::select! {
-        ended = http.as_mut() => return ended,
-        () = connection.draining.cancelled() => http.as_mut().graceful_shutdown(),
-    }
+    let (mut io, mut first) = (io, None);
+    let mut http = loop {
+        let lent = Frames::of_client(Lent::new(io, first, rest.clone()), connection.clone());
+        // Not a part of the task: it is gone while the connection rests.
+        let mut http = Box::pin(builder.serve_connection_with_upgrades(TokioIo::new(lent), service.clone()));
+        loop {
+            tokio::select! {
+                ended = http.as_mut() => return ended,
+                () = connection.draining.cancelled() => {
+                    http.as_mut().graceful_shutdown();
+                    break;
+                }
+                () = connection.rest.notified() => {}
+            }
+            // Between these lines nobody else moves the connection.
+            if connection.is_quiet() && rest.is_read() {
+                rest.set_resting(true);
+                http.as_mut().graceful_shutdown();
+                match futures::poll!(http.as_mut()) {
+                    Poll::Ready(ended) => ended?,
+                    // It is not as idle as it seems: it ends as soon as it is.
+                    Poll::Pending => rest.set_resting(false),
+                }
+                break;
+            }
+        }
+        if !rest.is_resting() {
+            break http;
+        }
+        drop(http);
+        rest.set_resting(false);
+        let Some(mut socket) = rest.take() else { return Ok(()) };
+        connection.resting.store(true, Ordering::Relaxed);
+        let mut byte = [0];
+        let read = tokio::select! {
+            read = socket.read(&mut byte) => read?,
+            () = connection.draining.cancelled() => 0,
+        };
+        if read == 0 {
+            return Ok(socket.shutdown().await?);
+        }
+        (io, first) = (socket, Some(byte[0]));
+    };
     // A connection that is only idle may take its time; the sweep cuts it off. At the server's end nobody waits.
     tokio::select! {
         ended = http.as_mut() => return ended,

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::connection::Connection;
 use crate::limits::Limits;
 use crate::table::{Connections, Reason};
 
 /// So much later than its limit a connection may end.
 const PRECISION: Duration = Duration::from_secs(5);
+/// And so much later it gives its buffers back.
+const REST_PRECISION: Duration = Duration::from_secs(1);
 /// One that was asked to end has so long to do so.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -27,9 +31,32 @@ pub async fn run(table: Connections) {
         while table.is_empty() {
             table.arrival().await;
         }
-        tokio::time::sleep(PRECISION).await;
+        match table.limits().rest {
+            None => tokio::time::sleep(PRECISION).await,
+            Some(after) => {
+                let until = Instant::now() + PRECISION;
+                while Instant::now() < until {
+                    tokio::time::sleep(REST_PRECISION).await;
+                    rest(&table, after);
+                }
+            }
+        }
         sweep(&table);
     }
+}
+
+/// Asks those that are idle to give their buffers back, each once.
+pub(crate) fn rest(table: &Connections, after: Duration) {
+    let now = table.now();
+    table.each(|connection| {
+        let is_asked = connection.is_quiet()
+            && connection.served.load(Ordering::Relaxed)
+            && now.saturating_sub(connection.idle_since.load(Ordering::Relaxed)) >= millis(after)
+            && !connection.rested.swap(true, Ordering::Relaxed);
+        if is_asked {
+            connection.rest.notify_one();
+        }
+    });
 }
 
 pub(crate) fn sweep(table: &Connections) {

@@ -1,8 +1,9 @@
 //! The gateway: traffic from outside, by the Gateway API and by Ingresses.
 //!
-//! `resolve` is pure: from one moment of the informers' caches it makes immutable tables (`table`), one for each port of each
-//! Gateway, and the statuses that say what came of every object. `sync` runs it after each change, hands the tables to
-//! `serve`, which swaps them without touching a socket or a connection, and writes the statuses that differ. `serve` speaks
+//! `resolve` is pure: from objects it makes immutable tables (`table`), one for each port of each Gateway, and the statuses
+//! that say what came of every object. `sync` hands it what the informers (`sources`) say has changed, and it makes anew only
+//! what that can affect. The tables go to `serve`, which swaps them without touching a socket or a connection; the statuses
+//! that differ are written (`statuses`). `serve` speaks
 //! HTTP/1.1 and HTTP/2, ends or passes on TLS, and carries TCP and UDP, straight to the endpoints of Services.
 //!
 //! Must not depend on any server-side crate.
@@ -12,6 +13,7 @@ pub mod convert;
 pub mod crd;
 mod resolve;
 mod serve;
+mod sources;
 mod statuses;
 mod sync;
 mod table;

@@ -1,84 +1,126 @@
 //! Statuses on their way to the API server, beside the loop that makes them: what is served never waits for what is told.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::{ObjectKey, write};
 use ferry_tasks::Tasks;
-use futures::{StreamExt, stream};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use kube::Client;
+use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::api::GROUP;
+use crate::resolve::Id;
 use crate::resolve::status::Update;
+use crate::sources::Mailbox;
 
 const AT_ONCE: usize = 16;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The newest statuses; older ones that are not written yet are forgotten.
-pub struct Statuses(watch::Sender<Arc<Vec<Update>>>);
+/// What waits to be written: the newest for each object, as it goes out, which takes less room than its values.
+#[derive(Clone)]
+pub struct Statuses(Arc<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    updates: Mutex<BTreeMap<Id, Pending>>,
+    /// What was written and has not come back through the informers yet: the object as it was when its status was made.
+    written: Mutex<HashMap<Id, Option<String>>>,
+    notify: Notify,
+}
+
+struct Pending {
+    resource_version: Option<String>,
+    patch: Vec<u8>,
+}
 
 impl Statuses {
-    /// Writes until `tasks` stops. `changed` is told when some could not be written and have to be made anew.
-    pub fn start(client: &Client, changed: &Arc<Notify>, tasks: &Tasks) -> Self {
-        let (sender, mut newest) = watch::channel(Arc::<Vec<Update>>::default());
-        let (client, changed) = (client.clone(), changed.clone());
-        tasks.spawn_until_stopped("gateway statuses", async move {
-            // What was written and has not come back through the informers yet.
-            let mut written = HashSet::new();
-            while newest.changed().await.is_ok() {
-                let updates = newest.borrow_and_update().clone();
-                let (now, is_behind) = write_all(&client, &updates, &written).await;
-                written = now;
-                if is_behind {
-                    tokio::time::sleep(RETRY).await;
-                    changed.notify_one();
+    /// Writes until `tasks` stops. `changed` is told of objects whose status could not be written and has to be made anew.
+    pub fn start(client: &Client, changed: &Arc<Mailbox>, tasks: &Tasks) -> Self {
+        let this = Self(Arc::default());
+        let (waiting, client, changed) = (this.0.clone(), client.clone(), changed.clone());
+        tasks.spawn_until_stopped("gateway statuses", async move { waiting.write(&client, &changed).await });
+        this
+    }
+
+    pub fn write(&self, updates: impl IntoIterator<Item = Update>) {
+        let mut waiting = self.0.updates.lock();
+        for update in updates {
+            let patch = json!([
+                { "op": "test", "path": "/metadata/resourceVersion", "value": update.resource_version },
+                { "op": "add", "path": "/status", "value": update.status },
+            ]);
+            let pending = Pending { resource_version: update.resource_version, patch: patch.to_string().into_bytes() };
+            waiting.insert(Id { kind: update.kind, key: update.key }, pending);
+            self.0.notify.notify_one();
+        }
+    }
+
+    /// These objects have come from the informers.
+    pub fn seen(&self, ids: &HashSet<Id>) {
+        let mut written = self.0.written.lock();
+        if !written.is_empty() {
+            ids.iter().for_each(|id| drop(written.remove(id)));
+        }
+    }
+}
+
+impl Waiting {
+    async fn write(&self, client: &Client, changed: &Mailbox) {
+        let (mut under_way, mut busy) = (FuturesUnordered::new(), HashSet::new());
+        let (mut failed, mut retry) = (Vec::new(), None);
+        loop {
+            while under_way.len() < AT_ONCE {
+                let Some((id, pending)) = self.next(&busy) else { break };
+                busy.insert(id.clone());
+                under_way.push(async move {
+                    let outcome = write_one(client, &id, pending.patch).await;
+                    (id, pending.resource_version, outcome)
+                });
+            }
+            tokio::select! {
+                () = self.notify.notified() => {}
+                Some((id, version, outcome)) = under_way.next() => {
+                    busy.remove(&id);
+                    match outcome {
+                        Err(error) if !write::is_not_found(&error) => {
+                            // One that lost against another writer is made again from what that one wrote.
+                            tracing::debug!("the status of {} {} is not written yet: {}", id.kind, id.key, write::short(&error));
+                            failed.push(id);
+                            retry.get_or_insert_with(|| Instant::now() + RETRY);
+                        }
+                        _ => drop(self.written.lock().insert(id, version)),
+                    }
+                }
+                () = tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
+                    retry = None;
+                    failed.drain(..).for_each(|id| changed.put(id));
                 }
             }
-        });
-        Self(sender)
+        }
     }
 
-    pub fn write(&self, updates: Vec<Update>) {
-        if !updates.is_empty() {
-            self.0.send_replace(Arc::new(updates));
+    /// Nothing is written for an object while another write for it is under way, and none twice for the same version of it.
+    fn next(&self, busy: &HashSet<Id>) -> Option<(Id, Pending)> {
+        let mut updates = self.updates.lock();
+        let written = self.written.lock();
+        loop {
+            let id = updates.keys().find(|id| !busy.contains(*id))?.clone();
+            let pending = updates.remove(&id)?;
+            if written.get(&id).is_none_or(|version| *version != pending.resource_version) {
+                return Some((id, pending));
+            }
         }
     }
 }
 
-/// An object as it was when its status was made.
-type Version = (&'static str, ObjectKey, Option<String>);
-
-/// What is written by now, and whether something is not. One that lost against another writer is made again from what that
-/// one wrote.
-async fn write_all(client: &Client, updates: &[Update], written: &HashSet<Version>) -> (HashSet<Version>, bool) {
-    let writes: Vec<_> = updates.iter().map(|update| write_version(client, update, written)).collect();
-    let outcomes: Vec<_> = stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
-    let is_behind = outcomes.iter().any(Option::is_none);
-    (outcomes.into_iter().flatten().collect(), is_behind)
-}
-
-/// None: it is not written yet.
-async fn write_version(client: &Client, update: &Update, written: &HashSet<Version>) -> Option<Version> {
-    let version = (update.kind, update.key.clone(), update.resource_version.clone());
-    if written.contains(&version) {
-        return Some(version);
-    }
-    match write_one(client, update).await {
-        Ok(()) => Some(version),
-        Err(error) if write::is_not_found(&error) => Some(version),
-        Err(error) => {
-            let (kind, key) = (update.kind, &update.key);
-            tracing::debug!("the status of {kind} {key} is not written yet: {}", write::short(&error));
-            None
-        }
-    }
-}
-
-async fn write_one(client: &Client, update: &Update) -> Result<(), kube::Error> {
-    let plural = match update.kind {
+async fn write_one(client: &Client, id: &Id, patch: Vec<u8>) -> Result<(), kube::Error> {
+    let plural = match id.kind {
         "GatewayClass" => "gatewayclasses",
         "Gateway" => "gateways",
         "ListenerSet" => "listenersets",
@@ -91,17 +133,12 @@ async fn write_one(client: &Client, update: &Update) -> Result<(), kube::Error> 
         _ => "ingresses",
     };
     let group = if plural == "ingresses" { "networking.k8s.io" } else { GROUP };
-    let ObjectKey { namespace, name } = &update.key;
+    let ObjectKey { namespace, name } = &id.key;
     let path = match namespace.as_str() {
         "" => format!("/apis/{group}/v1/{plural}/{name}/status"),
         namespace => format!("/apis/{group}/v1/namespaces/{namespace}/{plural}/{name}/status"),
     };
-    let patch = json!([
-        { "op": "test", "path": "/metadata/resourceVersion", "value": update.resource_version },
-        { "op": "add", "path": "/status", "value": update.status },
-    ]);
-    let body = serde_json::to_vec(&patch).map_err(kube::Error::SerdeError)?;
     let request =
-        http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/json-patch+json").body(body);
+        http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/json-patch+json").body(patch);
     write::send(client, request.map_err(kube::Error::HttpError)?).await
 }

@@ -1,189 +1,37 @@
 //! The loop from the informers to the sockets and back to the statuses.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferry_client::informer::Cached;
-use ferry_client::{Api, EventType, Informer, Informers, ObjectKey, Recorder, Selection, write};
+use ferry_client::{EventType, Informers, Recorder, write};
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ObjectReference, Secret, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
-use kube::{Client, Resource};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use crate::api::{
-    BackendTLSPolicy, GROUP, GRPCRoute, Gateway, GatewayClass, HTTPRoute, ListenerSet, ReferenceGrant, TCPRoute,
-    TLSRoute, UDPRoute,
-};
-use crate::resolve::certificates::Certificates;
-use crate::resolve::objects::Objects;
-use crate::resolve::status;
-use crate::resolve::{Settings, resolve, system_authorities};
+use crate::api::GROUP;
+use crate::resolve::status::{self, Bound};
+use crate::resolve::{Incremental, Settings, system_authorities};
 use crate::serve::{AccessLog, Shared, Sockets};
+use crate::sources::{Mailbox, Sources};
 use crate::statuses::Statuses;
 use crate::{CLASS, CONTROLLER, Config, INGRESS_CONTROLLER, crd};
 
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const RETRY: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(100);
 /// A port that is in use may become free without a word.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// What no table has any more is forgotten so long after a change, with what follows until then.
+const FORGET: Duration = Duration::from_secs(5);
 /// Events that are remembered so that they are not told again.
 const MOST_TOLD: usize = 10_000;
-
-struct Sources {
-    classes: Informer<GatewayClass>,
-    gateways: Informer<Gateway>,
-    listener_sets: Informer<ListenerSet>,
-    http_routes: Informer<HTTPRoute>,
-    grpc_routes: Informer<GRPCRoute>,
-    tls_routes: Informer<TLSRoute>,
-    tcp_routes: Informer<TCPRoute>,
-    udp_routes: Informer<UDPRoute>,
-    grants: Informer<ReferenceGrant>,
-    policies: Informer<BackendTLSPolicy>,
-    ingresses: Informer<Ingress>,
-    ingress_classes: Informer<IngressClass>,
-    services: Informer<Service>,
-    slices: Informer<EndpointSlice>,
-    secrets: Informer<Secret>,
-    config_maps: Informer<ConfigMap>,
-    namespaces: Informer<Namespace>,
-}
-
-/// Of a kind that the server has not, there is nothing.
-fn of_kind<K>(client: &Client, tasks: &Tasks, served: &[String]) -> Informer<K>
-where
-    K: Cached + Resource<DynamicType = ()>,
-{
-    if served.iter().any(|kind| *kind == K::kind(&())) {
-        return Informer::with(client.clone(), tasks, Selection::default());
-    }
-    let informer = Informer::detached();
-    informer.mark_synced();
-    informer
-}
-
-/// No more is held of other people's secrets than may be needed here.
-fn trim_secret(secret: &mut Secret) {
-    let is_tls = secret.type_.as_deref() == Some("kubernetes.io/tls");
-    let wanted = ["tls.crt", "tls.key", "ca.crt"];
-    if let Some(data) = &mut secret.data {
-        // A Secret of users has either `auth` or nothing but users.
-        let has_users = !is_tls && secret.type_.as_deref().is_none_or(|kind| kind == "Opaque");
-        data.retain(|key, value| {
-            wanted.contains(&key.as_str()) || has_users && (key == "auth" || value.0.len() <= 256)
-        });
-    }
-    secret.string_data = None;
-}
-
-fn trim_config_map(map: &mut ConfigMap) {
-    if let Some(data) = &mut map.data {
-        data.retain(|key, _| key == "ca.crt");
-    }
-    map.binary_data = None;
-}
-
-impl Sources {
-    fn start(client: &Client, shared: &Informers, tasks: &Tasks, served: &[String]) -> Self {
-        Self {
-            classes: of_kind(client, tasks, served),
-            gateways: of_kind(client, tasks, served),
-            listener_sets: of_kind(client, tasks, served),
-            http_routes: of_kind(client, tasks, served),
-            grpc_routes: of_kind(client, tasks, served),
-            tls_routes: of_kind(client, tasks, served),
-            tcp_routes: of_kind(client, tasks, served),
-            udp_routes: of_kind(client, tasks, served),
-            grants: of_kind(client, tasks, served),
-            policies: of_kind(client, tasks, served),
-            ingresses: Informer::with(client.clone(), tasks, Selection::default()),
-            ingress_classes: Informer::with(client.clone(), tasks, Selection::default()),
-            services: shared.of(),
-            slices: shared.of(),
-            namespaces: shared.of(),
-            secrets: Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim_secret),
-            config_maps: Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim_config_map),
-        }
-    }
-
-    async fn synced(&self, changed: &Arc<Notify>) {
-        macro_rules! follow {
-            ($($field:ident),*) => { $(
-                self.$field.synced().await;
-                let notify = changed.clone();
-                self.$field.on_change(move |_| notify.notify_one());
-            )* };
-        }
-        follow!(
-            classes,
-            gateways,
-            listener_sets,
-            http_routes,
-            grpc_routes,
-            tls_routes,
-            tcp_routes,
-            udp_routes,
-            grants,
-            policies,
-            ingresses,
-            ingress_classes,
-            services,
-            slices,
-            secrets,
-            config_maps,
-            namespaces
-        );
-    }
-
-    fn objects(&self) -> Objects {
-        let mut slices: HashMap<ObjectKey, Vec<Arc<EndpointSlice>>> = HashMap::new();
-        for slice in self.slices.list() {
-            let service = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME));
-            if let Some(service) = service {
-                let key = ObjectKey::new(slice.metadata.namespace.as_deref().unwrap_or_default(), service);
-                slices.entry(key).or_default().push(slice);
-            }
-        }
-        Objects {
-            classes: self.classes.list(),
-            gateways: self.gateways.list(),
-            listener_sets: self.listener_sets.list(),
-            http_routes: self.http_routes.list(),
-            grpc_routes: self.grpc_routes.list(),
-            tls_routes: self.tls_routes.list(),
-            tcp_routes: self.tcp_routes.list(),
-            udp_routes: self.udp_routes.list(),
-            grants: self.grants.list(),
-            policies: self.policies.list(),
-            ingresses: self.ingresses.list(),
-            ingress_classes: self.ingress_classes.list(),
-            services: by_key(&self.services),
-            slices,
-            secrets: by_key(&self.secrets),
-            config_maps: by_key(&self.config_maps),
-            namespaces: self
-                .namespaces
-                .list()
-                .into_iter()
-                .map(|one| (one.metadata.name.clone().unwrap_or_default(), one))
-                .collect(),
-        }
-    }
-}
-
-fn by_key<K: Cached>(informer: &Informer<K>) -> HashMap<ObjectKey, Arc<K>> {
-    informer.list().into_iter().map(|object| (ObjectKey::of(&*object), object)).collect()
-}
 
 pub async fn run(config: Config, client: Client, informers: &Informers, recorder: Recorder, tasks: &Tasks) {
     let served = prepare(&client).await;
     let sources = Sources::start(&client, informers, tasks, &served);
-    let changed = Arc::new(Notify::new());
+    let changed = Arc::new(Mailbox::default());
     sources.synced(&changed).await;
     let access_log = match &config.access_log {
         None => None,
@@ -202,20 +50,84 @@ pub async fn run(config: Config, client: Client, informers: &Informers, recorder
     let settings = Settings { addresses: config.addresses.clone(), system_authorities: system_authorities() };
     let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
     let alias = settings.addresses.first().filter(|first| **first != loopback).map(|first| (*first, loopback));
-    let mut sockets = Sockets::new(shared.clone(), alias);
-    let certificates = Certificates::default();
-    let statuses = Statuses::start(&client, &changed, tasks);
-    let mut told = HashSet::new();
+    let mut controller = Loop {
+        sockets: Sockets::new(shared.clone(), alias),
+        statuses: Statuses::start(&client, &changed, tasks),
+        incremental: Incremental::new(settings),
+        bound: Bound::new(),
+        told: HashSet::new(),
+        look_again: None,
+        forget: None,
+        sources,
+        changed,
+        shared,
+        recorder,
+    };
     loop {
-        let resolved = resolve(&sources.objects(), &settings, &certificates);
-        let bound = sockets.apply(&resolved.ports);
-        shared.told.set(resolved.classes.iter().filter_map(|class| class.metadata.annotations.as_ref()));
-        let updates = status::updates(&resolved, &bound, &settings, &now());
-        for warning in status::warnings(&resolved, &bound) {
-            if told.len() > MOST_TOLD {
-                told.clear();
+        controller.turn();
+        controller.wait().await;
+    }
+}
+
+struct Loop {
+    sources: Sources,
+    changed: Arc<Mailbox>,
+    incremental: Incremental,
+    shared: Arc<Shared>,
+    sockets: Sockets,
+    statuses: Statuses,
+    recorder: Recorder,
+    bound: Bound,
+    /// Events that were told.
+    told: HashSet<(Option<String>, &'static str, String)>,
+    /// When a port that was not to be had is tried again.
+    look_again: Option<Instant>,
+    /// When what no table has any more is forgotten.
+    forget: Option<Instant>,
+}
+
+impl Loop {
+    /// Does what has changed. First what is served, then what is told of it.
+    fn turn(&mut self) {
+        let ids = self.changed.take();
+        self.statuses.seen(&ids);
+        let mut effect = self.incremental.apply(ids.iter().filter_map(|id| self.sources.read(id)));
+        let is_due = |time: Option<Instant>| time.is_some_and(|time| time <= Instant::now());
+        if effect.tables || is_due(self.look_again) {
+            self.serve(&mut effect.statuses);
+        }
+        let classes = &self.incremental.resolved().classes;
+        self.shared.told.set(classes.iter().filter_map(|class| class.metadata.annotations.as_ref()));
+        if is_due(self.forget) {
+            self.forget = None;
+            self.sockets.forget();
+        }
+        if !effect.statuses.is_empty() {
+            let (incremental, now) = (&self.incremental, now());
+            let (objects, resolved) = (incremental.objects(), incremental.resolved());
+            let update = |id| status::update(objects, resolved, &self.bound, incremental.settings(), id, &now);
+            self.statuses.write(effect.statuses.iter().filter_map(update));
+        }
+    }
+
+    fn serve(&mut self, statuses: &mut std::collections::BTreeSet<crate::resolve::Id>) {
+        let bound = self.sockets.apply(&self.incremental.resolved().ports);
+        if bound != self.bound {
+            statuses.extend(self.incremental.statuses_of_sockets());
+            self.bound = bound;
+        }
+        let is_short = self.bound.iter().any(|((_, port, _), outcome)| outcome.as_ref().ok() != Some(port));
+        self.look_again = is_short.then(|| Instant::now() + LOOK_AGAIN);
+        self.forget.get_or_insert_with(|| Instant::now() + FORGET);
+        self.warn();
+    }
+
+    fn warn(&mut self) {
+        for warning in status::warnings(self.incremental.objects(), self.incremental.resolved(), &self.bound) {
+            if self.told.len() > MOST_TOLD {
+                self.told.clear();
             }
-            if told.insert((warning.uid.clone(), warning.reason, warning.message.clone())) {
+            if self.told.insert((warning.uid.clone(), warning.reason, warning.message.clone())) {
                 let group = if warning.kind == "Ingress" { "networking.k8s.io" } else { GROUP };
                 let regarding = ObjectReference {
                     api_version: Some(format!("{group}/v1")),
@@ -225,15 +137,16 @@ pub async fn run(config: Config, client: Client, informers: &Informers, recorder
                     uid: warning.uid,
                     ..ObjectReference::default()
                 };
-                recorder.event_for(regarding, EventType::Warning, warning.reason, warning.message);
+                self.recorder.event_for(regarding, EventType::Warning, warning.reason, warning.message);
             }
         }
-        let is_short = bound.iter().any(|((_, port, _), outcome)| outcome.as_ref().ok() != Some(port));
-        statuses.write(updates);
-        match is_short {
-            false => changed.notified().await,
-            true => {
-                let _ = tokio::time::timeout(LOOK_AGAIN, changed.notified()).await;
+    }
+
+    async fn wait(&self) {
+        match [self.look_again, self.forget].into_iter().flatten().min() {
+            None => self.changed.changed().await,
+            Some(time) => {
+                let _ = tokio::time::timeout_at(time, self.changed.changed()).await;
             }
         }
     }

@@ -30,7 +30,7 @@ pub fn read<K: DeserializeOwned>(value: Value) -> Arc<K> {
 /// A GatewayClass `ferry` and nothing else.
 pub fn objects() -> Objects {
     let class = json!({ "metadata": { "name": "ferry" }, "spec": { "controllerName": CONTROLLER } });
-    Objects { classes: vec![read(class)], ..Objects::default() }
+    Objects { classes: [read(class)].into(), ..Objects::default() }
 }
 
 pub fn gateway(name: &str, listeners: Value) -> Value {

@@ -4,6 +4,7 @@
 mod gateway;
 mod policy;
 mod route;
+mod status;
 
 use std::borrow::Cow;
 
@@ -12,11 +13,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 pub use gateway::*;
 pub use policy::*;
 pub use route::*;
+pub use status::Status;
 
 pub const GROUP: &str = "gateway.networking.k8s.io";
 
@@ -28,8 +29,8 @@ macro_rules! kinds {
             pub metadata: ObjectMeta,
             #[serde(default)]
             pub spec: $spec,
-            #[serde(default, skip_serializing_if = "Value::is_null")]
-            pub status: Value,
+            #[serde(default, skip_serializing_if = "Status::is_empty")]
+            pub status: Status,
         }
 
         impl Resource for $kind {

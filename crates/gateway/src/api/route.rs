@@ -246,3 +246,60 @@ pub struct StreamRouteRule {
     pub name: Option<String>,
     pub backend_refs: Vec<BackendRef>,
 }
+
+/// Lists that are read from JSON have room for more than what is in them. Of routes there are many, and they stay.
+fn shrink_backends(backends: &mut Vec<BackendRef>) {
+    backends.iter_mut().for_each(|backend| shrink_filters(&mut backend.filters));
+    backends.shrink_to_fit();
+}
+
+fn shrink_filters(filters: &mut Vec<RouteFilter>) {
+    for filter in &mut *filters {
+        for edit in [&mut filter.request_header_modifier, &mut filter.response_header_modifier].into_iter().flatten() {
+            edit.set.shrink_to_fit();
+            edit.add.shrink_to_fit();
+            edit.remove.shrink_to_fit();
+        }
+    }
+    filters.shrink_to_fit();
+}
+
+impl HTTPRouteSpec {
+    pub fn shrink(&mut self) {
+        for rule in &mut self.rules {
+            for one in &mut rule.matches {
+                one.headers.shrink_to_fit();
+                one.query_params.shrink_to_fit();
+            }
+            rule.matches.shrink_to_fit();
+            shrink_filters(&mut rule.filters);
+            shrink_backends(&mut rule.backend_refs);
+        }
+        self.rules.shrink_to_fit();
+        self.hostnames.shrink_to_fit();
+        self.parent_refs.shrink_to_fit();
+    }
+}
+
+impl GRPCRouteSpec {
+    pub fn shrink(&mut self) {
+        for rule in &mut self.rules {
+            rule.matches.iter_mut().for_each(|one| one.headers.shrink_to_fit());
+            rule.matches.shrink_to_fit();
+            shrink_filters(&mut rule.filters);
+            shrink_backends(&mut rule.backend_refs);
+        }
+        self.rules.shrink_to_fit();
+        self.hostnames.shrink_to_fit();
+        self.parent_refs.shrink_to_fit();
+    }
+}
+
+impl StreamRouteSpec {
+    pub fn shrink(&mut self) {
+        self.rules.iter_mut().for_each(|rule| shrink_backends(&mut rule.backend_refs));
+        self.rules.shrink_to_fit();
+        self.hostnames.shrink_to_fit();
+        self.parent_refs.shrink_to_fit();
+    }
+}

@@ -1,18 +1,24 @@
 //! Routes and the listeners that they are attached to.
 
 use std::cell::OnceCell;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
 
 use super::backends::{Asker, Backends, Use};
 use super::conditions::{Condition, Problem};
 use super::listeners::Listening;
-use super::objects::{Objects, Referrer, age, key, name, namespace};
+#[cfg(test)]
+use super::objects::key;
+use super::objects::{Id, Objects, Referrer, age, name, namespace};
 use super::{Gateways, rules};
-use crate::api::{GROUP, GRPCRoute, HTTPRoute, ParentRef, StreamRouteSpec};
+use crate::api::{
+    BackendRef, GROUP, GRPCRoute, HTTPRoute, ParentRef, RouteFilter, Status, StreamRouteSpec, TCPRoute, TLSRoute,
+    UDPRoute,
+};
 use crate::table::{Depth, Entry, Hostname, Split, StreamRoute, TlsMode, Weighted, specificity};
 
 /// Which kind of route, and what only that kind has.
@@ -27,90 +33,165 @@ pub enum Body<'a> {
 pub struct Route<'a> {
     pub kind: &'static str,
     pub metadata: &'a ObjectMeta,
-    pub status: &'a Value,
+    pub status: &'a Status,
     pub parents: &'a [ParentRef],
     pub hostnames: &'a [String],
     pub body: Body<'a>,
 }
 
 /// What a parent of a route says of it.
+#[derive(Debug, PartialEq)]
 pub struct Attached {
-    pub parent: ParentRef,
-    pub conditions: Vec<Condition>,
+    /// Its place among the route's.
+    pub parent: usize,
+    pub accepted: Option<Box<Problem>>,
+    pub unresolved: Option<Box<Problem>>,
 }
 
-/// A route as it is to be told.
-pub struct Told {
-    pub kind: &'static str,
-    pub key: ObjectKey,
-    pub generation: i64,
-    pub resource_version: Option<String>,
-    pub status: Value,
-    pub parents: Vec<Attached>,
-}
-
-pub fn routes(objects: &Objects) -> Vec<Route<'_>> {
-    let mut all = Vec::new();
-    all.extend(objects.http_routes.iter().map(|route| Route {
-        kind: "HTTPRoute",
-        metadata: &route.metadata,
-        status: &route.status,
-        parents: &route.spec.parent_refs,
-        hostnames: &route.spec.hostnames,
-        body: Body::Http(route),
-    }));
-    all.extend(objects.grpc_routes.iter().map(|route| Route {
-        kind: "GRPCRoute",
-        metadata: &route.metadata,
-        status: &route.status,
-        parents: &route.spec.parent_refs,
-        hostnames: &route.spec.hostnames,
-        body: Body::Grpc(route),
-    }));
-    macro_rules! streams {
-        ($list:expr, $kind:literal) => {
-            all.extend($list.iter().map(|route| Route {
-                kind: $kind,
-                metadata: &route.metadata,
-                status: &route.status,
-                parents: &route.spec.parent_refs,
-                hostnames: &route.spec.hostnames,
-                body: Body::Stream(&route.spec),
-            }))
-        };
+impl Attached {
+    pub fn conditions(&self) -> [Condition; 2] {
+        [
+            Condition::of("Accepted", "Accepted", self.accepted.as_deref()),
+            Condition::of("ResolvedRefs", "ResolvedRefs", self.unresolved.as_deref()),
+        ]
     }
-    streams!(objects.tls_routes, "TLSRoute");
-    streams!(objects.tcp_routes, "TCPRoute");
-    streams!(objects.udp_routes, "UDPRoute");
+}
+
+/// What a route puts into a listener.
+#[derive(Debug)]
+pub struct Placed {
+    pub gateway: Arc<ObjectKey>,
+    pub listener: usize,
+    pub entries: Vec<(Option<Hostname>, Arc<Entry>)>,
+    pub streams: Vec<Arc<StreamRoute>>,
+}
+
+/// What came of a route.
+#[derive(Debug, Default)]
+pub struct Attachment {
+    /// Those of its parents that are ours.
+    pub parents: Box<[Attached]>,
+    pub placed: Box<[Placed]>,
+    /// Policies of the Services that it reaches, and the Gateways through which it does.
+    pub ancestors: Box<[(ObjectKey, ObjectKey)]>,
+}
+
+/// What an attachment is made from, apart from the route.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reads {
+    Gateway(ObjectKey),
+    ListenerSet(ObjectKey),
+    /// The Service itself and the policies for it, not its endpoints.
+    Service(ObjectKey),
+    /// The ReferenceGrants of a namespace.
+    Grants(String),
+}
+
+pub trait Named<'a> {
+    fn route(&'a self, kind: &'static str) -> Route<'a>;
+}
+
+macro_rules! routes {
+    ($($type:ident $body:expr;)*) => { $(
+        impl<'a> Named<'a> for $type {
+            fn route(&'a self, kind: &'static str) -> Route<'a> {
+                let make: fn(&'a $type) -> Body<'a> = $body;
+                Route {
+                    kind,
+                    metadata: &self.metadata,
+                    status: &self.status,
+                    parents: &self.spec.parent_refs,
+                    hostnames: &self.spec.hostnames,
+                    body: make(self),
+                }
+            }
+        }
+    )* };
+}
+
+routes! {
+    HTTPRoute |route| Body::Http(route);
+    GRPCRoute |route| Body::Grpc(route);
+    TLSRoute |route| Body::Stream(&route.spec);
+    TCPRoute |route| Body::Stream(&route.spec);
+    UDPRoute |route| Body::Stream(&route.spec);
+}
+
+pub fn find<'a>(objects: &'a Objects, id: &Id) -> Option<Route<'a>> {
+    let (key, kind) = (&id.key, id.kind);
+    match kind {
+        "HTTPRoute" => objects.http_routes.get(key).map(|route| route.route(kind)),
+        "GRPCRoute" => objects.grpc_routes.get(key).map(|route| route.route(kind)),
+        "TLSRoute" => objects.tls_routes.get(key).map(|route| route.route(kind)),
+        "TCPRoute" => objects.tcp_routes.get(key).map(|route| route.route(kind)),
+        _ => objects.udp_routes.get(key).map(|route| route.route(kind)),
+    }
+}
+
+#[cfg(test)]
+pub fn keys(objects: &Objects) -> Vec<Id> {
+    let mut all = Vec::new();
+    let mut add = |meta: &ObjectMeta, kind| all.push(Id { key: key(meta), kind });
+    objects.http_routes.iter().for_each(|route| add(&route.metadata, "HTTPRoute"));
+    objects.grpc_routes.iter().for_each(|route| add(&route.metadata, "GRPCRoute"));
+    objects.tls_routes.iter().for_each(|route| add(&route.metadata, "TLSRoute"));
+    objects.tcp_routes.iter().for_each(|route| add(&route.metadata, "TCPRoute"));
+    objects.udp_routes.iter().for_each(|route| add(&route.metadata, "UDPRoute"));
     all
 }
 
-/// Attaches a route to every parent that is ours, and says what came of it. None: no parent is.
-pub fn attach(backends: &Backends<'_>, gateways: &mut Gateways, route: Route<'_>) -> Option<Told> {
-    let mut parents = Vec::new();
-    for parent in route.parents {
-        if let Some(conditions) = attach_to(backends, gateways, route, parent) {
-            parents.push(Attached { parent: parent.clone(), conditions });
+impl Route<'_> {
+    /// All that its attachment may depend on, by name: whoever comes with one of these names later counts as well.
+    pub fn reads(&self) -> BTreeSet<Reads> {
+        let own = namespace(self.metadata);
+        let mut reads = BTreeSet::new();
+        for parent in self.parents {
+            let key = ObjectKey::new(parent.namespace.as_deref().unwrap_or(own), &parent.name);
+            reads.insert(if parent.kind == "ListenerSet" { Reads::ListenerSet(key) } else { Reads::Gateway(key) });
+        }
+        let mut refer = |reference: &BackendRef| {
+            let key = ObjectKey::new(reference.namespace.as_deref().unwrap_or(own), &reference.name);
+            if key.namespace != own {
+                reads.insert(Reads::Grants(key.namespace.clone()));
+            }
+            reads.insert(Reads::Service(key));
+        };
+        let mut all = |filters: &[RouteFilter], backends: &[BackendRef]| {
+            let of_backends = backends.iter().flat_map(|backend| &backend.filters);
+            let mirrors = filters.iter().chain(of_backends).filter_map(|filter| filter.request_mirror.as_ref());
+            mirrors.map(|mirror| &mirror.backend_ref).chain(backends).for_each(&mut refer);
+        };
+        match self.body {
+            Body::Http(route) => route.spec.rules.iter().for_each(|rule| all(&rule.filters, &rule.backend_refs)),
+            Body::Grpc(route) => route.spec.rules.iter().for_each(|rule| all(&rule.filters, &rule.backend_refs)),
+            Body::Stream(spec) => spec.rules.iter().for_each(|rule| all(&[], &rule.backend_refs)),
+        }
+        reads
+    }
+}
+
+/// Attaches a route to every parent that is ours, and says what came of it.
+pub fn attach(backends: &Backends<'_>, gateways: &Gateways, route: Route<'_>) -> Attachment {
+    let (mut parents, mut placed) = (Vec::new(), Vec::new());
+    for (place, parent) in route.parents.iter().enumerate() {
+        if let Some((accepted, unresolved)) = attach_to(backends, gateways, route, parent, &mut placed) {
+            let (accepted, unresolved) = (accepted.map(Box::new), unresolved.map(Box::new));
+            parents.push(Attached { parent: place, accepted, unresolved });
         }
     }
-    let told = Told {
-        kind: route.kind,
-        key: key(route.metadata),
-        generation: route.metadata.generation.unwrap_or_default(),
-        resource_version: route.metadata.resource_version.clone(),
-        status: route.status.clone(),
-        parents,
-    };
-    let was_ours = super::status::parents_of(route.status).iter().any(super::status::is_ours);
-    (!told.parents.is_empty() || was_ours).then_some(told)
+    let ancestors = std::mem::take(&mut *backends.ancestors.borrow_mut()).into_iter().collect();
+    Attachment { parents: parents.into(), placed: placed.into(), ancestors }
 }
+
+type Problems = (Option<Problem>, Option<Problem>);
 
 fn attach_to(
     backends: &Backends<'_>,
-    gateways: &mut Gateways,
+    gateways: &Gateways,
     route: Route<'_>,
     parent: &ParentRef,
-) -> Option<Vec<Condition>> {
+    placed: &mut Vec<Placed>,
+) -> Option<Problems> {
     if parent.group != GROUP {
         return None;
     }
@@ -124,10 +205,10 @@ fn attach_to(
         }
         _ => return None,
     };
-    let state = gateways.list.get_mut(gateway)?;
+    let state = gateways.list.get(gateway)?;
     let from = Referrer { group: GROUP, kind: route.kind, namespace: own };
     let (identity, defaults) = (state.identity.as_ref(), Some(&state.options));
-    let asker = Asker { from, gateway: Some(&state.key), identity, defaults };
+    let asker = Asker { from, gateway: Some(&*state.key), identity, defaults };
     let compiled = Lazy { backends, asker, route, rules: OnceCell::new() };
     let listener_namespace = match set {
         Some(set) => namespace(&state.frontend.sets.get(set)?.set.metadata).to_owned(),
@@ -136,26 +217,26 @@ fn attach_to(
     let accepted = match compiled.unsupported() {
         Some(problem) => Some(problem),
         None => {
-            let listeners = state.frontend.listeners.iter_mut().filter(|one| one.set == set);
-            choose(backends.objects, &compiled, parent, &listener_namespace, listeners)
+            let listeners = state.frontend.listeners.iter().enumerate().filter(|(_, one)| one.set == set);
+            let put = |listener, listening: &Listening, hosts| {
+                let (entries, streams) = compiled.made(listening, hosts);
+                placed.push(Placed { gateway: state.key.clone(), listener, entries, streams });
+            };
+            choose(backends.objects, route, parent, &listener_namespace, listeners, put)
         }
     };
-    let unresolved = compiled.unresolved();
-    Some(vec![
-        Condition::of("Accepted", "Accepted", accepted.as_ref()),
-        Condition::of("ResolvedRefs", "ResolvedRefs", unresolved.as_ref()),
-    ])
+    Some((accepted, compiled.unresolved()))
 }
 
 /// Attaches to all listeners that fit; the problem is that of the last step at which none was left.
 fn choose<'l>(
     objects: &Objects,
-    compiled: &Lazy<'_>,
+    route: Route<'_>,
     parent: &ParentRef,
     listener_namespace: &str,
-    listeners: impl Iterator<Item = &'l mut Listening>,
+    listeners: impl Iterator<Item = (usize, &'l Listening)>,
+    mut put: impl FnMut(usize, &Listening, Vec<Hosts>),
 ) -> Option<Problem> {
-    let route = compiled.route;
     let mut problem = Problem::new("NoMatchingParent", "no listener has this sectionName and port");
     let mut rank = 0;
     let mut note = |step: u8, new: Problem| {
@@ -164,7 +245,7 @@ fn choose<'l>(
         }
     };
     let mut found = false;
-    for listening in listeners {
+    for (place, listening) in listeners {
         let named = parent.section_name.as_deref().is_none_or(|name| name == listening.spec.name);
         if !named || parent.port.is_some_and(|port| port != listening.spec.port) || !listening.takes_routes() {
             continue;
@@ -184,14 +265,15 @@ fn choose<'l>(
             continue;
         }
         found = true;
-        listening.attached += 1;
-        compiled.put(listening, hosts);
+        put(place, listening, hosts);
     }
     (!found).then_some(problem)
 }
 
-/// The hosts that the route serves at the listener, each with what the route itself called it.
-fn hosts(route: Route<'_>, listening: &Listening) -> Vec<(Option<Hostname>, Option<Hostname>)> {
+/// A host that a route serves at a listener, and what the route itself called it.
+type Hosts = (Option<Hostname>, Option<Hostname>);
+
+fn hosts(route: Route<'_>, listening: &Listening) -> Vec<Hosts> {
     if matches!(route.kind, "TCPRoute" | "UDPRoute") {
         return vec![(None, None)];
     }
@@ -202,6 +284,9 @@ fn hosts(route: Route<'_>, listening: &Listening) -> Vec<(Option<Hostname>, Opti
     let named = route.hostnames.iter().map(|text| Hostname::parse(text, Depth::Any));
     named.filter_map(|name| Some((Hostname::intersection(own, Some(&name))?, Some(name)))).collect()
 }
+
+/// Rules with the hosts that they are for, and routes of streams.
+type Made = (Vec<(Option<Hostname>, Arc<Entry>)>, Vec<Arc<StreamRoute>>);
 
 /// A route whose rules are made when the first listener takes it.
 struct Lazy<'a> {
@@ -231,7 +316,8 @@ impl Lazy<'_> {
         }
     }
 
-    fn put(&self, listening: &mut Listening, hosts: Vec<(Option<Hostname>, Option<Hostname>)>) {
+    /// What a listener gets of it.
+    fn made(&self, listening: &Listening, hosts: Vec<Hosts>) -> Made {
         let since = age(self.route.metadata);
         if let Body::Stream(spec) = self.route.body {
             let purpose = match listening.tls {
@@ -239,29 +325,25 @@ impl Lazy<'_> {
                 _ => Use::Tcp,
             };
             let split = Arc::new(self.split(spec, purpose).0);
-            let label: Box<str> = format!("{} {}", self.route.kind, name(self.route.metadata)).into();
-            for (hostname, named) in hosts {
-                // The most precise first, by what the route itself says.
-                let (exact, length) = specificity(named.as_ref());
-                let precise = usize::from(exact) * 10_000 + length;
-                let order = i64::try_from(precise).unwrap_or_default();
-                let stream = StreamRoute { hostname, route: label.clone(), split: split.clone() };
-                let place = (-order, since.clone());
-                let key = (place.0, format!("{:020}{}", place.1.0, place.1.1).into());
-                listening.streams.push((key, stream));
-            }
-            return;
+            let route: Arc<str> = format!("{} {}", self.route.kind, name(self.route.metadata)).into();
+            let streams = hosts.into_iter().enumerate().map(|(place, (hostname, named))| {
+                let order = (Reverse(specificity(named.as_ref())), self.route.kind, since.clone(), place);
+                Arc::new(StreamRoute { hostname, route: route.clone(), split: split.clone(), order })
+            });
+            return (Vec::new(), streams.collect());
         }
+        let mut entries = Vec::new();
         for (hostname, named) in hosts {
             let precise = specificity(named.as_ref());
             for (place, (matchers, rule)) in self.rules().rules.iter().enumerate() {
-                let entries = matchers.iter().map(|matcher| {
-                    let entry = Entry::new(matcher.clone(), rule.clone(), precise, since.clone(), place);
-                    (hostname.clone(), entry)
+                let of_rule = matchers.iter().enumerate().map(|(number, matcher)| {
+                    let entry = Entry::new(matcher.clone(), rule.clone(), precise, since.clone(), (place, number));
+                    (hostname.clone(), Arc::new(entry))
                 });
-                listening.entries.extend(entries);
+                entries.extend(of_rule);
             }
         }
+        (entries, Vec::new())
     }
 
     fn split(&self, spec: &StreamRouteSpec, purpose: Use) -> (Split, Option<Problem>) {

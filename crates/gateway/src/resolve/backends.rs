@@ -1,13 +1,15 @@
 //! From a reference to the endpoints behind it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ferry_client::ObjectKey;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
+use parking_lot::Mutex;
 use rustls::sign::CertifiedKey;
+use rustls_pki_types::ServerName;
 
 use super::certificates::{Certificates, Fingerprint};
 use super::conditions::Problem;
@@ -32,9 +34,56 @@ pub enum Use {
 pub struct Backends<'a> {
     pub objects: &'a Objects,
     pub certificates: &'a Certificates,
-    pub policies: Policies,
-    /// The Gateways through which the Service of a policy is reached.
-    pub ancestors: RefCell<BTreeMap<ObjectKey, BTreeSet<ObjectKey>>>,
+    pub policies: &'a Policies,
+    pub known: &'a Known,
+    /// The policies whose Services are reached, and the Gateways through which they are, since this was last taken.
+    pub ancestors: RefCell<BTreeSet<(ObjectKey, ObjectKey)>>,
+}
+
+/// What tells the backends of one Service from each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Which {
+    number: i32,
+    port: Option<String>,
+    transport: String,
+    protocol: Protocol,
+    /// How it is known, and whether it is verified.
+    tls: Option<(u64, ServerName<'static>)>,
+}
+
+/// The backends that are in use, by Service: whoever sends requests to the same port in the same way has the same one, and its
+/// endpoints change for all of them.
+#[derive(Default)]
+pub struct Known(Mutex<HashMap<ObjectKey, OfService>>);
+
+type OfService = Vec<(Which, Weak<Backend>)>;
+
+impl Known {
+    fn get(&self, service: &ObjectKey, which: Which, make: impl FnOnce() -> Backend) -> Arc<Backend> {
+        let mut known = self.0.lock();
+        let of_service = known.entry(service.clone()).or_default();
+        if let Some(found) = of_service.iter().find(|(one, _)| *one == which).and_then(|(_, one)| one.upgrade()) {
+            return found;
+        }
+        of_service.retain(|(_, one)| one.strong_count() > 0);
+        let made = Arc::new(make());
+        of_service.push((which, Arc::downgrade(&made)));
+        made
+    }
+
+    /// Gives the backends of a Service the endpoints that it has now.
+    pub fn refresh(&self, objects: &Objects, service: &ObjectKey) {
+        let mut known = self.0.lock();
+        let Some(of_service) = known.get_mut(service) else { return };
+        of_service.retain(|(which, backend)| {
+            let Some(backend) = backend.upgrade() else { return false };
+            backend.set_endpoints(endpoints(objects, service, which.port.as_deref(), &which.transport));
+            true
+        });
+        if of_service.is_empty() {
+            known.remove(service);
+        }
+    }
 }
 
 /// On whose behalf.
@@ -48,7 +97,11 @@ pub struct Asker<'a> {
     pub defaults: Option<&'a Options>,
 }
 
-impl Backends<'_> {
+impl<'a> Backends<'a> {
+    pub fn new(objects: &'a Objects, certificates: &'a Certificates, policies: &'a Policies, known: &'a Known) -> Self {
+        Self { objects, certificates, policies, known, ancestors: RefCell::default() }
+    }
+
     pub fn resolve(&self, asker: Asker<'_>, reference: &BackendRef, purpose: Use) -> (Target, Option<Problem>) {
         match self.find(asker, reference, purpose) {
             Ok(target) => (target, None),
@@ -89,7 +142,7 @@ impl Backends<'_> {
         let verdict = self.policies.of(key, port.name.as_deref());
         if let Some(gateway) = asker.gateway {
             for policy in self.policies.all(key) {
-                self.ancestors.borrow_mut().entry(policy).or_default().insert(gateway.clone());
+                self.ancestors.borrow_mut().insert((policy, gateway.clone()));
             }
         }
         let tls = match (verdict, purpose) {
@@ -104,44 +157,60 @@ impl Backends<'_> {
                 }
             }
         };
-        let endpoints = self.endpoints(key, port);
-        if endpoints.is_empty() {
-            return Target::Broken(Broken::NoEndpoints);
-        }
         let protocol = match (port.app_protocol.as_deref(), purpose, &tls) {
             (Some("kubernetes.io/ws" | "kubernetes.io/wss"), ..) => Protocol::Http1,
             (Some("kubernetes.io/h2c" | "grpc"), _, None) | (_, Use::Grpc, None) => Protocol::Http2,
             (_, Use::Http | Use::Grpc, Some(_)) => Protocol::Negotiated,
             _ => Protocol::Http1,
         };
-        Target::Backend(Arc::new(Backend::new(format!("{key}:{}", port.port), protocol, tls, endpoints)))
+        Target::Backend(self.backend(key, port, protocol, tls))
     }
 
-    /// Those that are ready; while none is, those that go away but still answer.
-    fn endpoints(&self, key: &ObjectKey, port: &ServicePort) -> Vec<SocketAddr> {
-        let (mut ready, mut leaving) = (BTreeSet::new(), BTreeSet::new());
-        let transport = port.protocol.as_deref().unwrap_or("TCP");
-        for slice in self.objects.slices.get(key).into_iter().flatten() {
-            let number = slice.ports.iter().flatten().find_map(|one| {
-                let same = one.name.as_deref().unwrap_or_default() == port.name.as_deref().unwrap_or_default()
-                    && one.protocol.as_deref().unwrap_or("TCP") == transport;
-                same.then_some(one.port).flatten().and_then(|port| u16::try_from(port).ok())
-            });
-            let Some(number) = number.filter(|_| slice.address_type != "FQDN") else { continue };
-            for endpoint in slice.endpoints.iter().flatten() {
-                let state = endpoint.conditions.clone().unwrap_or_default();
-                let addresses = endpoint.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok());
-                let addresses = addresses.map(|address| SocketAddr::new(address, number));
-                if state.ready.unwrap_or(true) {
-                    ready.extend(addresses.take(1));
-                } else if state.serving.unwrap_or(false) && state.terminating.unwrap_or(false) {
-                    leaving.extend(addresses.take(1));
-                }
+    pub fn backend(
+        &self,
+        key: &ObjectKey,
+        port: &ServicePort,
+        protocol: Protocol,
+        tls: Option<Arc<BackendTls>>,
+    ) -> Arc<Backend> {
+        let which = Which {
+            number: port.port,
+            port: port.name.clone(),
+            transport: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+            protocol,
+            tls: tls.as_ref().map(|tls| (tls.fingerprint, tls.name.clone())),
+        };
+        let transport = which.transport.clone();
+        self.known.get(key, which, || {
+            let endpoints = endpoints(self.objects, key, port.name.as_deref(), &transport);
+            Backend::new(format!("{key}:{}", port.port), protocol, tls, endpoints)
+        })
+    }
+}
+
+/// Those that are ready; while none is, those that go away but still answer.
+fn endpoints(objects: &Objects, key: &ObjectKey, port: Option<&str>, transport: &str) -> Vec<SocketAddr> {
+    let (mut ready, mut leaving) = (BTreeSet::new(), BTreeSet::new());
+    for slice in objects.slices.get(key).into_iter().flatten() {
+        let number = slice.ports.iter().flatten().find_map(|one| {
+            let same = one.name.as_deref().unwrap_or_default() == port.unwrap_or_default()
+                && one.protocol.as_deref().unwrap_or("TCP") == transport;
+            same.then_some(one.port).flatten().and_then(|port| u16::try_from(port).ok())
+        });
+        let Some(number) = number.filter(|_| slice.address_type != "FQDN") else { continue };
+        for endpoint in slice.endpoints.iter().flatten() {
+            let state = endpoint.conditions.clone().unwrap_or_default();
+            let addresses = endpoint.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok());
+            let addresses = addresses.map(|address| SocketAddr::new(address, number));
+            if state.ready.unwrap_or(true) {
+                ready.extend(addresses.take(1));
+            } else if state.serving.unwrap_or(false) && state.terminating.unwrap_or(false) {
+                leaving.extend(addresses.take(1));
             }
         }
-        let chosen = if ready.is_empty() { leaving } else { ready };
-        chosen.into_iter().collect()
     }
+    let chosen = if ready.is_empty() { leaving } else { ready };
+    chosen.into_iter().collect()
 }
 
 pub fn port<'a>(service: &'a Service, number: u16, transport: &str) -> Option<&'a ServicePort> {

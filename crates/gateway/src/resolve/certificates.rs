@@ -2,7 +2,6 @@
 //! make, and sessions can be resumed.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
@@ -34,36 +33,43 @@ pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint
     hash.finalize().into()
 }
 
-/// What was made before, as long as it is asked for.
-pub struct Memo<K, V> {
-    known: Mutex<HashMap<K, (V, bool)>>,
+/// What was made, or why it could not be.
+type Made<T> = Result<Arc<T>, String>;
+
+/// What was made before, as long as it is in use.
+pub struct Memo<T> {
+    /// And whether somebody asked for it since the last sweep.
+    known: Mutex<HashMap<Fingerprint, (Made<T>, bool)>>,
 }
 
-impl<K, V> Default for Memo<K, V> {
+impl<T> Default for Memo<T> {
     fn default() -> Self {
         Self { known: Mutex::default() }
     }
 }
 
-impl<K: Eq + Hash, V: Clone> Memo<K, V> {
-    pub fn get(&self, key: K, make: impl FnOnce() -> V) -> V {
+impl<T> Memo<T> {
+    pub fn get(&self, key: Fingerprint, make: impl FnOnce() -> Result<Arc<T>, String>) -> Result<Arc<T>, String> {
         let mut known = self.known.lock();
         let (value, used) = known.entry(key).or_insert_with(|| (make(), true));
         *used = true;
         value.clone()
     }
 
-    /// Forgets what nobody asked for since the last time.
+    /// Forgets what nobody has, and what could not be made and was not asked for since the last time.
     pub fn sweep(&self) {
-        self.known.lock().retain(|_, (_, used)| std::mem::take(used));
+        self.known.lock().retain(|_, (value, used)| match value {
+            Ok(made) => std::mem::take(used) || Arc::strong_count(made) > 1,
+            Err(_) => std::mem::take(used),
+        });
     }
 }
 
 #[derive(Default)]
 pub struct Certificates {
-    keys: Memo<Fingerprint, Result<Arc<CertifiedKey>, String>>,
-    servers: Memo<Fingerprint, Result<Arc<rustls::ServerConfig>, String>>,
-    clients: Memo<Fingerprint, Result<Arc<rustls::ClientConfig>, String>>,
+    keys: Memo<CertifiedKey>,
+    servers: Memo<rustls::ServerConfig>,
+    clients: Memo<rustls::ClientConfig>,
 }
 
 /// Whom a client must be known by.

@@ -1,6 +1,6 @@
 //! Ingresses of our class as tables of the same kind as those of Gateways.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use rustls_pki_types::ServerName;
 use super::annotations::{Annotations, Auth, BackendProtocol, Canary};
 use super::backends::{Asker, Backends, Use};
 use super::certificates::{Certificates, data};
-use super::objects::{Objects, Referrer, age, key, name, namespace};
+use super::objects::{Objects, Referrer, age, name, namespace};
 use super::options::Options;
 use super::rules;
 use crate::INGRESS_CONTROLLER;
 use crate::table::{
-    Affinity, Backend, BackendTls, BasicAuth, Broken, Carrier, Cors, Depth, Entry, Extras, Filters, Hostname,
-    HttpRoutes, Listener, Matcher, PathMatcher, PortTable, Protocol, RateLimit, Redirect, Rewrite, Rule, Split, Target,
-    Text, TlsMode, Transport, Weighted, specificity,
+    Affinity, BackendTls, BasicAuth, Broken, Carrier, Cors, Depth, Entry, Extras, Filters, Hostname, HttpRoutes,
+    Listener, Matcher, PathMatcher, PortTable, Protocol, RateLimit, Redirect, Rewrite, Rule, Split, Target, Text,
+    TlsMode, Transport, Weighted, specificity,
 };
 
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
@@ -33,10 +33,13 @@ pub const HTTPS: u16 = 443;
 pub struct Outcome {
     /// Those of our class.
     pub ingresses: Vec<Arc<Ingress>>,
-    pub http: Option<PortTable>,
-    pub https: Option<PortTable>,
+    pub http: Option<Arc<PortTable>>,
+    pub https: Option<Arc<PortTable>>,
     /// What their owners should know.
     pub warnings: Vec<(Arc<Ingress>, &'static str, String)>,
+    /// The Services and Secrets that they refer to, whether those are there or not.
+    pub services: HashSet<ObjectKey>,
+    pub secrets: HashSet<ObjectKey>,
 }
 
 /// In the field, or in the annotation that was there before it.
@@ -45,7 +48,7 @@ pub fn class(ingress: &Ingress) -> Option<&str> {
     named.or_else(|| ingress.metadata.annotations.as_ref()?.get(OLD_CLASS).map(String::as_str))
 }
 
-fn is_ours(objects: &Objects, ingress: &Ingress) -> bool {
+pub fn is_ours(objects: &Objects, ingress: &Ingress) -> bool {
     let Some(class) = class(ingress) else { return false };
     objects.ingress_classes.iter().any(|known| {
         let controller = known.spec.as_ref().and_then(|spec| spec.controller.as_deref());
@@ -60,7 +63,7 @@ type Spot = (Option<Hostname>, String, String);
 struct Path {
     ingress: Arc<Ingress>,
     annotations: Arc<Annotations>,
-    order: (i64, Box<str>),
+    order: (i64, Arc<str>),
     target: Target,
     canaries: Vec<(Canary, Target)>,
 }
@@ -99,25 +102,21 @@ pub fn resolve(backends: &Backends<'_>, certificates: &Certificates) -> Outcome 
         secure.extend(entries.1);
     }
     let proxies = proxies(&mut outcome, objects, &list);
-    let port = |port, transport, listeners| PortTable {
-        gateway: "ingress".into(),
-        port,
-        transport,
-        listeners,
-        proxies: proxies.clone(),
-        fallback: None,
+    let port = |port, transport, listeners| {
+        let (gateway, proxies) = ("ingress".into(), proxies.clone());
+        Some(Arc::new(PortTable { gateway, port, transport, listeners, proxies, fallback: None }))
     };
     let http = Arc::new(HttpRoutes::new(plain));
-    let listener = Listener { name: "http".into(), hostname: None, tls: TlsMode::None, http, streams: Vec::new() };
-    outcome.http = Some(port(HTTP, Transport::Http, vec![Arc::new(listener)]));
+    let listener = Listener { name: "http".into(), hostname: None, tls: TlsMode::None, http, streams: Arc::default() };
+    outcome.http = port(HTTP, Transport::Http, vec![Arc::new(listener)]);
     if !listeners.is_empty() {
         let http = Arc::new(HttpRoutes::new(secure));
         let listeners = listeners.into_iter().map(|(hostname, config)| {
             let name = hostname.as_ref().map_or_else(|| "https".to_owned(), ToString::to_string);
             let tls = TlsMode::Terminate(config);
-            Arc::new(Listener { name: name.into(), hostname, tls, http: http.clone(), streams: Vec::new() })
+            Arc::new(Listener { name: name.into(), hostname, tls, http: http.clone(), streams: Arc::default() })
         });
-        outcome.https = Some(port(HTTPS, Transport::Tls, listeners.collect()));
+        outcome.https = port(HTTPS, Transport::Tls, listeners.collect());
     }
     outcome.ingresses = list;
     outcome
@@ -152,7 +151,9 @@ fn add_certificates(
     let own = namespace(&ingress.metadata);
     for tls in ingress.spec.iter().flat_map(|spec| spec.tls.iter().flatten()) {
         let secret = tls.secret_name.as_deref().unwrap_or_default();
-        let found = objects.secrets.get(&ObjectKey::new(own, secret)).ok_or_else(|| "it does not exist".to_owned());
+        let key = ObjectKey::new(own, secret);
+        outcome.secrets.insert(key.clone());
+        let found = objects.secrets.get(&key).ok_or_else(|| "it does not exist".to_owned());
         let config =
             found.and_then(|found| certificates.key(found)).and_then(|key| certificates.server(&[key], true, None));
         match config {
@@ -183,6 +184,9 @@ fn add_paths(
 ) {
     let Some(spec) = &ingress.spec else { return };
     let mut add = |hostname: Option<Hostname>, path: &str, kind: &str, backend: &IngressBackend| {
+        if let Some(service) = &backend.service {
+            outcome.services.insert(ObjectKey::new(namespace(&ingress.metadata), &service.name));
+        }
         let target = match target(backends, ingress, backend, annotations.backend_protocol) {
             Ok(target) => target,
             Err(why) => {
@@ -256,25 +260,25 @@ fn target(
     let target = backends.target(asker, &key, port, if is_grpc { Use::Grpc } else { Use::Http });
     let is_tls = matches!(protocol, BackendProtocol::Https | BackendProtocol::Grpcs);
     Ok(match target {
-        Target::Backend(found) if is_tls && found.tls.is_none() => unverified(&found, &key, is_grpc),
+        Target::Backend(found) if is_tls && found.tls.is_none() => unverified(backends, &key, port, is_grpc),
         other => other,
     })
 }
 
 /// As nginx does it: encrypted, and anybody may answer.
-fn unverified(found: &Backend, key: &ObjectKey, is_grpc: bool) -> Target {
+fn unverified(backends: &Backends<'_>, key: &ObjectKey, port: &ServicePort, is_grpc: bool) -> Target {
     let name = ServerName::try_from(format!("{}.{}.svc", key.name, key.namespace));
     match (ferry_tls::unverified_client(), name) {
         (Ok(config), Ok(name)) => {
             let tls = Arc::new(BackendTls { config, name, fingerprint: 0 });
             let protocol = if is_grpc { Protocol::Negotiated } else { Protocol::Http1 };
-            Target::Backend(Arc::new(Backend::new(&*found.name, protocol, Some(tls), found.endpoints.clone())))
+            Target::Backend(backends.backend(key, port, protocol, Some(tls)))
         }
         _ => Target::Broken(Broken::Tls),
     }
 }
 
-type Entries = Vec<(Option<Hostname>, Entry)>;
+type Entries = Vec<(Option<Hostname>, Arc<Entry>)>;
 
 /// The entries at the plain port and at the one with TLS.
 fn entries(
@@ -298,6 +302,9 @@ fn entries(
         (None, "Exact") => PathMatcher::Exact(path.into()),
         (None, _) => PathMatcher::prefix(path),
     };
+    if let Some(auth) = &annotations.auth {
+        outcome.secrets.insert(users_of(&ingress, auth));
+    }
     let extras = extras(objects, &ingress, &annotations);
     let filters = filters(&annotations, compiled.and_then(Result::ok));
     let redirect = annotations.force_ssl_redirect || has_tls && annotations.ssl_redirect.unwrap_or(true);
@@ -327,12 +334,12 @@ fn entries(
         })
     };
     // What is for no path in particular comes last.
-    let place = if kind == "Default" { usize::MAX } else { 0 };
+    let place = (if kind == "Default" { usize::MAX } else { 0 }, 0);
     let precise = if kind == "Default" { (false, 0) } else { specificity(hostname.as_ref()) };
     let both = |matcher: &Matcher, targets: &dyn Fn() -> Vec<(u32, Target)>| {
         let of = |redirects| {
             let entry = Entry::new(matcher.clone(), make(targets(), redirects), precise, order.clone(), place);
-            (hostname.clone(), entry)
+            (hostname.clone(), Arc::new(entry))
         };
         (of(redirect), of(false))
     };
@@ -447,15 +454,20 @@ fn extras(objects: &Objects, ingress: &Ingress, annotations: &Annotations) -> Op
     .used()
 }
 
-/// Without its Secret nobody is let in. A Secret of another namespace is not read.
-fn basic_auth(objects: &Objects, ingress: &Ingress, auth: &Auth) -> BasicAuth {
-    let own = key(&ingress.metadata).namespace;
+/// The Secret with the users. One of another namespace is not read.
+fn users_of(ingress: &Ingress, auth: &Auth) -> ObjectKey {
+    let own = namespace(&ingress.metadata);
     let name = match auth.secret.split_once('/') {
         Some((namespace, name)) if namespace == own => name,
         Some(_) => "",
         None => &auth.secret,
     };
-    let secret = objects.secrets.get(&ObjectKey::new(own, name));
+    ObjectKey::new(own, name)
+}
+
+/// Without its Secret nobody is let in.
+fn basic_auth(objects: &Objects, ingress: &Ingress, auth: &Auth) -> BasicAuth {
+    let secret = objects.secrets.get(&users_of(ingress, auth));
     let mut users = HashMap::new();
     if let Some(secret) = secret.filter(|_| auth.is_map) {
         for (user, hash) in secret.data.iter().flatten() {

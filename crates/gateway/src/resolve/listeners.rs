@@ -1,6 +1,7 @@
 //! The listeners of a Gateway and of the ListenerSets that are part of it: which are accepted, which conflict, what they show
 //! to clients.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
@@ -9,7 +10,7 @@ use super::certificates::{Certificates, ClientValidation, Fingerprint, ca_certif
 use super::conditions::Problem;
 use super::objects::{Objects, Referrer, age, key, namespace};
 use crate::api::{FrontendValidation, GROUP, Gateway, Listener, ListenerSet, SecretRef};
-use crate::table::{Depth, Entry, Hostname, StreamRoute, TlsMode, Transport};
+use crate::table::{Depth, Hostname, TlsMode, Transport};
 
 /// All listeners of a Gateway together may be so many.
 const MOST_LISTENERS: usize = 1024;
@@ -28,12 +29,23 @@ pub struct Listening {
     /// None while there is no certificate that could be shown.
     pub tls: Option<TlsMode>,
     pub overlaps: bool,
-    pub attached: u32,
-    pub entries: Vec<(Option<Hostname>, Entry)>,
-    pub streams: Vec<((i64, Box<str>), StreamRoute)>,
 }
 
 impl Listening {
+    /// Whether a route sees no difference.
+    fn is_same_to_routes(&self, other: &Self) -> bool {
+        let is_passthrough = |one: &Self| matches!(one.tls, Some(TlsMode::Passthrough));
+        let namespaces = |one: &Self| one.spec.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.clone());
+        self.set == other.set
+            && self.spec.name == other.spec.name
+            && self.spec.port == other.spec.port
+            && self.hostname == other.hostname
+            && self.kinds == other.kinds
+            && self.takes_routes() == other.takes_routes()
+            && is_passthrough(self) == is_passthrough(other)
+            && namespaces(self) == namespaces(other)
+    }
+
     /// Whether routes can be attached.
     pub fn takes_routes(&self) -> bool {
         self.conflict.is_none() && self.transport.is_some()
@@ -47,6 +59,7 @@ impl Listening {
 
 /// A ListenerSet that names the Gateway.
 pub struct Set {
+    pub key: ObjectKey,
     pub set: Arc<ListenerSet>,
     pub refused: Option<Problem>,
 }
@@ -55,6 +68,37 @@ pub struct Frontend {
     pub sets: Vec<Set>,
     pub listeners: Vec<Listening>,
     pub insecure_validation: bool,
+}
+
+impl Frontend {
+    /// Whether routes see no difference.
+    pub fn is_same_to_routes(&self, other: &Self) -> bool {
+        let sets = |one: &Self| one.sets.iter().map(|set| set.key.clone()).collect::<Vec<_>>();
+        self.listeners.len() == other.listeners.len()
+            && sets(self) == sets(other)
+            && self.listeners.iter().zip(&other.listeners).all(|(a, b)| a.is_same_to_routes(b))
+    }
+}
+
+/// What a Gateway and its ListenerSets refer to, whether it is there or not: Secrets and ConfigMaps.
+pub fn references(gateway: &Gateway, sets: &[Set]) -> (HashSet<ObjectKey>, HashSet<ObjectKey>) {
+    let (mut secrets, mut maps) = (HashSet::new(), HashSet::new());
+    let at = |named: &Option<String>, own: &str, name: &str| ObjectKey::new(named.as_deref().unwrap_or(own), name);
+    let own = namespace(&gateway.metadata);
+    let of_sets = sets.iter().map(|set| (namespace(&set.set.metadata), &set.set.spec.listeners));
+    for (own, listeners) in std::iter::once((own, &gateway.spec.listeners)).chain(of_sets) {
+        let named = listeners.iter().filter_map(|one| one.tls.as_ref()).flat_map(|tls| &tls.certificate_refs);
+        secrets.extend(named.map(|one| at(&one.namespace, own, &one.name)));
+    }
+    let tls = gateway.spec.tls.as_ref();
+    let identity = tls.and_then(|tls| tls.backend.as_ref()?.client_certificate_ref.as_ref());
+    secrets.extend(identity.map(|one| at(&one.namespace, own, &one.name)));
+    if let Some(frontend) = tls.and_then(|tls| tls.frontend.as_ref()) {
+        let all = frontend.per_port.iter().map(|port| &port.tls).chain(std::iter::once(&frontend.default));
+        let named = all.filter_map(|tls| tls.validation.as_ref()).flat_map(|rules| &rules.ca_certificate_refs);
+        maps.extend(named.map(|one| at(&one.namespace, own, &one.name)));
+    }
+    (secrets, maps)
 }
 
 pub fn resolve(objects: &Objects, certificates: &Certificates, gateway: &Gateway) -> Frontend {
@@ -94,7 +138,7 @@ fn sets(objects: &Objects, gateway: &Gateway) -> Vec<Set> {
         let permitted = objects.allows(allowed, "None", &wanted.namespace, namespace(&set.metadata));
         let refused = (!permitted)
             .then(|| Problem::new("NotAllowed", format!("allowedListeners of Gateway {wanted} does not allow it")));
-        Set { set, refused }
+        Set { key: key(&set.metadata), set, refused }
     };
     list.into_iter().map(judge).collect()
 }
@@ -135,9 +179,6 @@ impl Frontend {
             resolved: None,
             tls: Some(TlsMode::None),
             overlaps: false,
-            attached: 0,
-            entries: Vec::new(),
-            streams: Vec::new(),
         };
         match transport(&spec.protocol) {
             Some((transport, kinds)) => {

@@ -7,6 +7,7 @@ mod backends;
 pub mod certificates;
 mod conditions;
 mod filters;
+mod incremental;
 pub mod ingress;
 mod listeners;
 pub mod objects;
@@ -14,10 +15,11 @@ mod options;
 mod policies;
 mod rules;
 pub mod status;
+mod tables;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -26,17 +28,21 @@ use rustls::sign::CertifiedKey;
 
 use crate::CONTROLLER;
 use crate::api::{GROUP, Gateway, GatewayClass};
-use crate::table::{HttpRoutes, Listener, PortTable};
+use crate::table::PortTable;
 use addresses::{Port, Wanted, assign};
-use attach::Told;
-use backends::Backends;
+use attach::Attachment;
+#[cfg(test)]
+use backends::{Backends, Known};
 use certificates::{Certificates, Fingerprint};
 use conditions::Problem;
+pub use incremental::{Changed, Incremental};
 use listeners::{Frontend, key_pair};
+pub use objects::Id;
 use objects::{Objects, Referrer, age, key, namespace};
 use options::Options;
+use policies::Policies;
 pub use policies::system_authorities;
-use policies::{Judged, Policies};
+use tables::Tables;
 
 /// What the table is made for.
 #[derive(Clone, Debug)]
@@ -49,8 +55,7 @@ pub struct Settings {
 
 /// A Gateway and everything that was found out about it.
 pub struct GatewayState {
-    pub key: ObjectKey,
-    pub gateway: Arc<Gateway>,
+    pub key: Arc<ObjectKey>,
     pub frontend: Frontend,
     pub identity: Option<(Fingerprint, Arc<CertifiedKey>)>,
     pub resolved: Option<Problem>,
@@ -59,10 +64,22 @@ pub struct GatewayState {
     pub options: Options,
     /// Why it has not the addresses that it asks for.
     pub unusable: Option<Problem>,
+    /// What it refers to, whether that is there or not.
+    pub secrets: HashSet<ObjectKey>,
+    pub config_maps: HashSet<ObjectKey>,
+}
+
+impl GatewayState {
+    /// Whether routes see no difference.
+    fn is_same_to_routes(&self, other: &Self) -> bool {
+        let print = |one: &Self| one.identity.as_ref().map(|(print, _)| *print);
+        print(self) == print(other) && self.options == other.options && self.frontend.is_same_to_routes(&other.frontend)
+    }
 }
 
 #[derive(Default)]
 pub struct Gateways {
+    /// The oldest first.
     pub list: Vec<GatewayState>,
     by_key: HashMap<ObjectKey, usize>,
     by_set: HashMap<ObjectKey, (usize, usize)>,
@@ -76,81 +93,112 @@ impl Gateways {
     pub fn find_set(&self, key: &ObjectKey) -> Option<(usize, usize)> {
         self.by_set.get(key).copied()
     }
+
+    pub fn get(&self, key: &ObjectKey) -> Option<&GatewayState> {
+        self.list.get(self.find(key)?)
+    }
 }
 
 /// An address and a port, and whether it is one of datagrams.
 pub type Place = (IpAddr, u16, bool);
 
+/// What came of all objects.
+#[derive(Default)]
 pub struct Resolved {
     pub classes: Vec<Arc<GatewayClass>>,
     pub gateways: Gateways,
-    pub routes: Vec<Told>,
-    pub policies: Vec<Judged>,
-    pub ancestors: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Those that are attached to something of ours, or want to be.
+    pub routes: BTreeMap<Arc<Id>, Attachment>,
+    pub policies: Policies,
+    /// The Gateways through which the Services of a policy are reached, and by how many routes.
+    pub ancestors: BTreeMap<ObjectKey, BTreeMap<ObjectKey, usize>>,
     pub ingress: ingress::Outcome,
+    tables: Tables,
+    /// Ports of Ingresses that they do not get, and why.
+    pub conflicts: Vec<String>,
     pub ports: BTreeMap<Place, Arc<PortTable>>,
 }
 
-pub fn resolve(objects: &Objects, settings: &Settings, certificates: &Certificates) -> Resolved {
-    let classes: Vec<_> =
-        objects.classes.iter().filter(|class| class.spec.controller_name == CONTROLLER).cloned().collect();
-    let mut gateways = gateways(objects, &classes, settings, certificates);
-    let backends = Backends {
-        objects,
-        certificates,
-        policies: Policies::judge(objects, &settings.system_authorities),
-        ancestors: Default::default(),
-    };
-    let routes = attach::routes(objects);
-    let routes = routes.into_iter().filter_map(|route| attach::attach(&backends, &mut gateways, route)).collect();
-    let mut ingress = ingress::resolve(&backends, certificates);
-    let ports = ports(&mut gateways, &mut ingress, settings);
-    certificates.sweep();
-    Resolved {
-        classes,
-        gateways,
-        routes,
-        ancestors: backends.ancestors.into_inner(),
-        policies: backends.policies.judged,
-        ingress,
-        ports,
+impl Resolved {
+    /// How many routes are attached to a listener.
+    pub fn attached(&self, gateway: &ObjectKey, listener: usize) -> usize {
+        self.tables.attached(gateway, listener)
     }
 }
 
+/// Everything from the beginning. What follows changes is [`Incremental`], which has to come to the same.
+#[cfg(test)]
+pub fn resolve(objects: &Objects, settings: &Settings, certificates: &Certificates) -> Resolved {
+    let mut resolved = Resolved { classes: classes(objects), ..Resolved::default() };
+    resolved.gateways = gateways(objects, &resolved.classes, settings, certificates, |_| None);
+    resolved.policies = Policies::judge(objects, &settings.system_authorities);
+    let known = Known::default();
+    let backends = Backends::new(objects, certificates, &resolved.policies, &known);
+    for id in attach::keys(objects) {
+        let Some(route) = attach::find(objects, &id) else { continue };
+        let attachment = attach::attach(&backends, &resolved.gateways, route);
+        for (policy, gateway) in &attachment.ancestors {
+            let counts = resolved.ancestors.entry(policy.clone()).or_default();
+            *counts.entry(gateway.clone()).or_default() += 1;
+        }
+        if !attachment.parents.is_empty() {
+            resolved.routes.insert(Arc::new(id), attachment);
+        }
+    }
+    resolved.ingress = ingress::resolve(&backends, certificates);
+    resolved.tables = Tables::new(resolved.routes.values());
+    for state in &resolved.gateways.list {
+        resolved.tables.serve(state);
+    }
+    (resolved.ports, resolved.conflicts) = resolved.tables.ports(&resolved.gateways, &resolved.ingress, settings);
+    certificates.sweep();
+    resolved
+}
+
+fn classes(objects: &Objects) -> Vec<Arc<GatewayClass>> {
+    objects.classes.iter().filter(|class| class.spec.controller_name == CONTROLLER).cloned().collect()
+}
+
+/// `known` gives the Gateways of which nothing has changed, as they were found before.
 fn gateways(
     objects: &Objects,
     classes: &[Arc<GatewayClass>],
     settings: &Settings,
     certificates: &Certificates,
+    mut known: impl FnMut(&ObjectKey) -> Option<GatewayState>,
 ) -> Gateways {
     let ours = |gateway: &&Arc<Gateway>| {
         let named =
             |class: &Arc<GatewayClass>| class.metadata.name.as_deref() == Some(&gateway.spec.gateway_class_name);
         classes.iter().any(|class| named(class) && class.spec.parameters_ref.is_none())
     };
-    let mut list: Vec<_> = objects.gateways.iter().filter(ours).cloned().collect();
+    let mut list: Vec<_> = objects.gateways.iter().filter(ours).collect();
     list.sort_by_key(|gateway| age(&gateway.metadata));
     let mut gateways = Gateways::default();
     let mut wanted = Vec::new();
-    for gateway in list {
-        let state = state(objects, certificates, gateway);
+    for gateway in &list {
+        let key = key(&gateway.metadata);
+        let state = known(&key).unwrap_or_else(|| state(objects, certificates, gateway));
         let place = gateways.list.len();
-        gateways.by_key.insert(state.key.clone(), place);
         for (number, set) in state.frontend.sets.iter().enumerate() {
-            gateways.by_set.insert(key(&set.set.metadata), (place, number));
+            gateways.by_set.insert(set.key.clone(), (place, number));
         }
-        wanted.push(self::wanted(&state));
+        gateways.by_key.insert(key, place);
+        wanted.push(self::wanted(gateway, &state));
         gateways.list.push(state);
     }
-    for (state, addresses) in gateways.list.iter_mut().zip(assign(&wanted, &settings.addresses)) {
-        let asked = state.gateway.spec.addresses.iter().filter(|address| has_value(address)).count();
-        if addresses.len() < asked && state.unusable.is_none() {
+    let assigned = assign(&wanted, &settings.addresses);
+    for ((state, gateway), addresses) in gateways.list.iter_mut().zip(list).zip(assigned) {
+        let asked = gateway.spec.addresses.iter().filter(|address| has_value(address)).count();
+        state.unusable = if addresses.len() < asked {
             let message =
                 "an address that it asks for is not one of this machine, or another Gateway has its ports there";
-            state.unusable = Some(Problem::new("AddressNotUsable", message));
-        } else if addresses.is_empty() && state.unusable.is_none() {
-            state.unusable = Some(Problem::new("AddressNotAssigned", "there is no address left"));
-        }
+            Some(Problem::new("AddressNotUsable", message))
+        } else if addresses.is_empty() {
+            Some(Problem::new("AddressNotAssigned", "there is no address left"))
+        } else {
+            None
+        };
         state.addresses = addresses;
     }
     gateways
@@ -160,19 +208,18 @@ fn has_value(address: &crate::api::Address) -> bool {
     address.value.as_deref().is_some_and(|value| !value.is_empty())
 }
 
-fn wanted(state: &GatewayState) -> Wanted {
+fn wanted(gateway: &Gateway, state: &GatewayState) -> Wanted {
     let ports = state.frontend.listeners.iter().filter(|one| one.takes_routes()).filter_map(|one| {
         let transport = one.transport?;
         Some((one.spec.port, transport.is_datagram()))
     });
-    let had = state.gateway.status["addresses"][0]["value"].as_str().and_then(|text| text.parse().ok());
-    let asked = state.gateway.spec.addresses.iter().filter_map(|address| address.value.as_deref()?.parse().ok());
+    let had = gateway.status.value()["addresses"][0]["value"].as_str().and_then(|text| text.parse().ok());
+    let asked = gateway.spec.addresses.iter().filter_map(|address| address.value.as_deref()?.parse().ok());
     Wanted { ports: ports.collect::<BTreeSet<Port>>(), had, asked: asked.collect() }
 }
 
-fn state(objects: &Objects, certificates: &Certificates, gateway: Arc<Gateway>) -> GatewayState {
-    let own = key(&gateway.metadata);
-    let frontend = listeners::resolve(objects, certificates, &gateway);
+fn state(objects: &Objects, certificates: &Certificates, gateway: &Gateway) -> GatewayState {
+    let frontend = listeners::resolve(objects, certificates, gateway);
     let (mut accepted, mut resolved, mut identity) = (None, None, None);
     if gateway.spec.infrastructure.as_ref().is_some_and(|infrastructure| infrastructure.parameters_ref.is_some()) {
         accepted = Some(Problem::new("InvalidParameters", "infrastructure.parametersRef is not supported"));
@@ -197,73 +244,17 @@ fn state(objects: &Objects, certificates: &Certificates, gateway: Arc<Gateway>) 
             Err(problem) => resolved = Some(problem),
         }
     }
-    let addresses = Vec::new();
-    GatewayState { key: own, gateway, frontend, identity, resolved, accepted, addresses, options, unusable: None }
-}
-
-/// The tables of all ports, at all addresses.
-fn ports(
-    gateways: &mut Gateways,
-    ingress: &mut ingress::Outcome,
-    settings: &Settings,
-) -> BTreeMap<Place, Arc<PortTable>> {
-    let mut ports: BTreeMap<Place, PortTable> = BTreeMap::new();
-    for state in &mut gateways.list {
-        if state.accepted.is_some() {
-            continue;
-        }
-        let mut by_port: BTreeMap<Port, PortTable> = BTreeMap::new();
-        for listening in state.frontend.listeners.iter_mut().filter(|one| one.is_valid()) {
-            let (Some(transport), Some(tls)) = (listening.transport, listening.tls.clone()) else { continue };
-            let mut streams = std::mem::take(&mut listening.streams);
-            streams.sort_by(|(a, _), (b, _)| a.cmp(b));
-            let listener = Listener {
-                name: listening.spec.name.as_str().into(),
-                hostname: listening.hostname.clone(),
-                tls,
-                http: Arc::new(HttpRoutes::new(std::mem::take(&mut listening.entries))),
-                streams: streams.into_iter().map(|(_, stream)| stream).collect(),
-            };
-            let port = (listening.spec.port, transport.is_datagram());
-            let table = by_port.entry(port).or_insert_with(|| PortTable {
-                gateway: state.key.to_string().into(),
-                port: listening.spec.port,
-                transport,
-                listeners: Vec::new(),
-                proxies: state.options.proxies.clone(),
-                fallback: None,
-            });
-            table.listeners.push(Arc::new(listener));
-        }
-        let by_port: Vec<_> = by_port.into_iter().collect();
-        for ((port, datagram), table) in by_port {
-            // More than one address is rare: the listeners are shared, the table is not.
-            for address in &state.addresses {
-                let copy = PortTable {
-                    gateway: table.gateway.clone(),
-                    port: table.port,
-                    transport: table.transport,
-                    listeners: table.listeners.clone(),
-                    proxies: table.proxies.clone(),
-                    fallback: None,
-                };
-                ports.insert((*address, port, datagram), copy);
-            }
-        }
+    let (secrets, config_maps) = listeners::references(gateway, &frontend.sets);
+    GatewayState {
+        key: Arc::new(key(&gateway.metadata)),
+        frontend,
+        identity,
+        resolved,
+        accepted,
+        addresses: Vec::new(),
+        options,
+        unusable: None,
+        secrets,
+        config_maps,
     }
-    let Some(first) = settings.addresses.first() else { return BTreeMap::new() };
-    for table in [ingress.http.take(), ingress.https.take()].into_iter().flatten() {
-        match ports.get_mut(&(*first, table.port, false)) {
-            Some(known) if known.transport == table.transport => known.fallback = Some(Arc::new(table)),
-            Some(known) => {
-                let text = format!("port {} belongs to Gateway {}, with another protocol", table.port, known.gateway);
-                let told = ingress.ingresses.iter().map(|one| (one.clone(), "PortUnavailable", text.clone()));
-                ingress.warnings.extend(told);
-            }
-            None => {
-                ports.insert((*first, table.port, false), table);
-            }
-        }
-    }
-    ports.into_iter().map(|(place, table)| (place, Arc::new(table))).collect()
 }

@@ -1,6 +1,6 @@
 //! What the table is made from: one moment of the informers' caches.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
@@ -8,26 +8,85 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::Resource;
 
 use crate::api::{
     BackendTLSPolicy, GRPCRoute, Gateway, GatewayClass, HTTPRoute, ListenerSet, Namespaces, ReferenceGrant, TCPRoute,
     TLSRoute, UDPRoute,
 };
 
+/// The name of an object among those of all kinds; those of one namespace are beside each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id {
+    pub key: ObjectKey,
+    pub kind: &'static str,
+}
+
+/// All objects of one kind, by namespace and name.
+#[derive(Clone)]
+pub struct Held<K>(BTreeMap<ObjectKey, Arc<K>>);
+
+impl<K> Default for Held<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Resource> Held<K> {
+    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
+        self.0.get(key)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.0.values()
+    }
+
+    /// The objects of one namespace.
+    pub fn of_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<K>> {
+        let first = ObjectKey::new(namespace, "");
+        self.0.range(first..).take_while(move |(key, _)| key.namespace == namespace).map(|(_, object)| object)
+    }
+
+    /// Puts an object in the place of the one of this name, or takes that one away; gives the one that was there.
+    pub fn set(&mut self, key: &ObjectKey, now: Option<Arc<K>>) -> Option<Arc<K>> {
+        match now {
+            Some(now) => self.0.insert(key.clone(), now),
+            None => self.0.remove(key),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn push(&mut self, object: Arc<K>) {
+        self.0.insert(key(object.meta()), object);
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+impl<K: Resource, const N: usize> From<[Arc<K>; N]> for Held<K> {
+    fn from(all: [Arc<K>; N]) -> Self {
+        Self(all.into_iter().map(|object| (key(object.meta()), object)).collect())
+    }
+}
+
 #[derive(Clone, Default)]
 pub struct Objects {
-    pub classes: Vec<Arc<GatewayClass>>,
-    pub gateways: Vec<Arc<Gateway>>,
-    pub listener_sets: Vec<Arc<ListenerSet>>,
-    pub http_routes: Vec<Arc<HTTPRoute>>,
-    pub grpc_routes: Vec<Arc<GRPCRoute>>,
-    pub tls_routes: Vec<Arc<TLSRoute>>,
-    pub tcp_routes: Vec<Arc<TCPRoute>>,
-    pub udp_routes: Vec<Arc<UDPRoute>>,
-    pub grants: Vec<Arc<ReferenceGrant>>,
-    pub policies: Vec<Arc<BackendTLSPolicy>>,
-    pub ingresses: Vec<Arc<Ingress>>,
-    pub ingress_classes: Vec<Arc<IngressClass>>,
+    pub classes: Held<GatewayClass>,
+    pub gateways: Held<Gateway>,
+    pub listener_sets: Held<ListenerSet>,
+    pub http_routes: Held<HTTPRoute>,
+    pub grpc_routes: Held<GRPCRoute>,
+    pub tls_routes: Held<TLSRoute>,
+    pub tcp_routes: Held<TCPRoute>,
+    pub udp_routes: Held<UDPRoute>,
+    pub grants: Held<ReferenceGrant>,
+    pub policies: Held<BackendTLSPolicy>,
+    pub ingresses: Held<Ingress>,
+    pub ingress_classes: Held<IngressClass>,
     pub services: HashMap<ObjectKey, Arc<Service>>,
     /// By the Service that they are of.
     pub slices: HashMap<ObjectKey, Vec<Arc<EndpointSlice>>>,
@@ -48,15 +107,13 @@ impl Objects {
     /// Whether a reference may cross namespaces: the other side has to grant it.
     pub fn permits(&self, from: Referrer<'_>, group: &str, kind: &str, to: &ObjectKey) -> bool {
         from.namespace == to.namespace
-            || self.grants.iter().any(|grant| {
-                grant.metadata.namespace.as_deref() == Some(&to.namespace)
-                    && grant.spec.from.iter().any(|known| {
-                        known.group == from.group && known.kind == from.kind && known.namespace == from.namespace
-                    })
-                    && grant.spec.to.iter().any(|known| {
-                        let named = known.name.as_deref().filter(|name| !name.is_empty());
-                        known.group == group && known.kind == kind && named.is_none_or(|name| name == to.name)
-                    })
+            || self.grants.of_namespace(&to.namespace).any(|grant| {
+                grant.spec.from.iter().any(|known| {
+                    known.group == from.group && known.kind == from.kind && known.namespace == from.namespace
+                }) && grant.spec.to.iter().any(|known| {
+                    let named = known.name.as_deref().filter(|name| !name.is_empty());
+                    known.group == group && known.kind == kind && named.is_none_or(|name| name == to.name)
+                })
             })
     }
 
@@ -82,7 +139,7 @@ impl Objects {
 }
 
 /// Who came first: by creation, then by name.
-pub fn age(meta: &ObjectMeta) -> (i64, Box<str>) {
+pub fn age(meta: &ObjectMeta) -> (i64, Arc<str>) {
     let since = meta.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second());
     (since, name(meta).into())
 }

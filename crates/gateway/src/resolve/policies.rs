@@ -1,6 +1,6 @@
 //! BackendTLSPolicies: which one counts for a port of a Service, and what it says.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
@@ -12,7 +12,7 @@ use super::objects::{Objects, Referrer, age, key, namespace};
 use crate::api::{BackendTLSPolicy, GROUP};
 
 /// How a backend proves who it is.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Validation {
     pub authorities: Vec<u8>,
     pub server_name: ServerName<'static>,
@@ -20,7 +20,7 @@ pub struct Validation {
     pub names: Vec<Name>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     Valid(Arc<Validation>),
     /// There is one, and it cannot be followed: the backend must not be used without.
@@ -28,11 +28,13 @@ pub enum Verdict {
 }
 
 /// A policy and what became of it.
+#[derive(Debug, PartialEq)]
 pub struct Judged {
-    pub policy: Arc<BackendTLSPolicy>,
+    pub policy: ObjectKey,
     pub conditions: Vec<Condition>,
 }
 
+#[derive(Debug, PartialEq)]
 struct Targeting {
     policy: ObjectKey,
     section: Option<String>,
@@ -46,6 +48,8 @@ pub struct Policies {
     /// These and those that lost against them.
     targeted_by: HashMap<ObjectKey, Vec<ObjectKey>>,
     pub judged: Vec<Judged>,
+    /// The ConfigMaps that they refer to, whether those are there or not.
+    pub config_maps: HashSet<ObjectKey>,
 }
 
 /// Where machines keep the authorities that everybody knows.
@@ -60,7 +64,7 @@ pub fn system_authorities() -> Vec<u8> {
 impl Policies {
     pub fn judge(objects: &Objects, system: &[u8]) -> Self {
         let mut this = Self::default();
-        let mut list = objects.policies.clone();
+        let mut list: Vec<_> = objects.policies.iter().cloned().collect();
         list.sort_by_key(|policy| age(&policy.metadata));
         for policy in list {
             let own = namespace(&policy.metadata);
@@ -92,7 +96,14 @@ impl Policies {
                     this.by_service.entry(service).or_default().push(targeting);
                 }
             }
-            this.judged.push(Judged { policy, conditions });
+            let maps = policy
+                .spec
+                .validation
+                .ca_certificate_refs
+                .iter()
+                .map(|reference| ObjectKey::new(reference.namespace.as_deref().unwrap_or(own), &reference.name));
+            this.config_maps.extend(maps);
+            this.judged.push(Judged { policy: key(&policy.metadata), conditions });
         }
         this
     }
@@ -102,6 +113,16 @@ impl Policies {
         let list = self.by_service.get(service)?;
         let named = list.iter().find(|one| one.section.is_some() && one.section.as_deref() == port);
         named.or_else(|| list.iter().find(|one| one.section.is_none())).map(|one| one.verdict.clone())
+    }
+
+    /// The Services of which the policies say something else than `other` does.
+    pub fn differing<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a ObjectKey> {
+        let all = self.targeted_by.keys().chain(other.targeted_by.keys());
+        let differs = |service: &&ObjectKey| {
+            self.by_service.get(*service) != other.by_service.get(*service)
+                || self.targeted_by.get(*service) != other.targeted_by.get(*service)
+        };
+        all.filter(differs).collect()
     }
 
     /// All that target the Service.

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use ferry_client::ObjectKey;
 use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::attach::Told;
+use super::attach::{self, Attached, Route};
 use super::conditions::{Condition, Problem, merged};
 use super::listeners::Listening;
-use super::objects::key;
+use super::objects::{Id, Objects, key};
 use super::{GatewayState, Place, Resolved, Settings};
-use crate::api::GROUP;
+use crate::api::{GROUP, GatewayClass};
 use crate::{CONTROLLER, SUPPORTED_FEATURES};
 
 /// What became of the sockets: the port at which a place is really served, or why it is not.
@@ -43,70 +44,124 @@ pub fn is_ours(entry: &Value) -> bool {
     entry["controllerName"] == CONTROLLER
 }
 
+/// The objects whose status is ours to write.
+#[cfg(test)]
+pub fn told(objects: &Objects, resolved: &Resolved) -> Vec<Id> {
+    let id = |kind, key: &ObjectKey| Id { kind, key: key.clone() };
+    let mut all: Vec<Id> =
+        resolved.classes.iter().map(|class| Id { kind: "GatewayClass", key: key(&class.metadata) }).collect();
+    for state in &resolved.gateways.list {
+        all.push(id("Gateway", &state.key));
+        all.extend(state.frontend.sets.iter().map(|set| id("ListenerSet", &set.key)));
+    }
+    all.extend(attach::keys(objects));
+    all.extend(resolved.policies.judged.iter().map(|judged| id("BackendTLSPolicy", &judged.policy)));
+    all.extend(resolved.ingress.ingresses.iter().map(|one| Id { kind: "Ingress", key: key(&one.metadata) }));
+    all
+}
+
 /// All statuses that differ from what is there.
-pub fn updates(resolved: &Resolved, bound: &Bound, settings: &Settings, now: &str) -> Vec<Update> {
-    let mut updates = Vec::new();
-    let mut put = |kind, key: ObjectKey, version: &Option<String>, old: &Value, status: Value| {
-        if *old != status {
-            updates.push(Update { kind, key, resource_version: version.clone(), status });
+#[cfg(test)]
+pub fn updates(objects: &Objects, resolved: &Resolved, bound: &Bound, settings: &Settings, now: &str) -> Vec<Update> {
+    let all = told(objects, resolved);
+    all.iter().filter_map(|id| update(objects, resolved, bound, settings, id, now)).collect()
+}
+
+/// The status of an object as it is to be, if it is ours and not so already.
+pub fn update(
+    objects: &Objects,
+    resolved: &Resolved,
+    bound: &Bound,
+    settings: &Settings,
+    id: &Id,
+    now: &str,
+) -> Option<Update> {
+    let (meta, old, status) = match id.kind {
+        "GatewayClass" => {
+            let class = objects.classes.get(&id.key).filter(|class| class.spec.controller_name == CONTROLLER)?;
+            let old = class.status.value();
+            (&class.metadata, old.clone(), class_status(class, old, now))
+        }
+        "Gateway" => {
+            let (object, state) = (objects.gateways.get(&id.key)?, resolved.gateways.get(&id.key)?);
+            let old = object.status.value();
+            let attached = |place| resolved.attached(&id.key, place);
+            let status = gateway(&Seen { state, bound, attached: &attached }, &object.metadata, &old, now);
+            (&object.metadata, old, status)
+        }
+        "ListenerSet" => {
+            let (gateway, place) = resolved.gateways.find_set(&id.key)?;
+            let (object, state) = (objects.listener_sets.get(&id.key)?, resolved.gateways.list.get(gateway)?);
+            let old = object.status.value();
+            let attached = |place| resolved.attached(&state.key, place);
+            let status = listener_set(&Seen { state, bound, attached: &attached }, place, &object.metadata, &old, now);
+            (&object.metadata, old, status)
+        }
+        "BackendTLSPolicy" => {
+            let object = objects.policies.get(&id.key)?;
+            let judged = resolved.policies.judged.iter().find(|judged| judged.policy == id.key)?;
+            let old = object.status.value();
+            let ancestors = resolved.ancestors.get(&id.key).into_iter().flat_map(|counts| counts.keys());
+            let generation = object.metadata.generation.unwrap_or_default();
+            let status = policy(&judged.conditions, ancestors, &old, generation, now);
+            (&object.metadata, old, status)
+        }
+        "Ingress" => {
+            let object = objects.ingresses.get(&id.key).filter(|one| super::ingress::is_ours(objects, one))?;
+            let old = serde_json::to_value(&object.status).unwrap_or_default();
+            let status = ingress_status(object, &old, bound, settings);
+            (&object.metadata, old, status)
+        }
+        _ => {
+            let object = attach::find(objects, id)?;
+            let attachment = resolved.routes.get(id);
+            if attachment.is_none() && object.status.is_empty() {
+                return None;
+            }
+            let old = object.status.value();
+            // What is nobody's here by now is taken back where it was.
+            if attachment.is_none() && !parents_of(&old).iter().any(is_ours) {
+                return None;
+            }
+            let parents = attachment.map(|attachment| &*attachment.parents).unwrap_or_default();
+            let status = route(object, parents, &old, now);
+            (object.metadata, old, status)
         }
     };
-    for class in &resolved.classes {
-        let problem = class
-            .spec
-            .parameters_ref
-            .as_ref()
-            .map(|_| Problem::new("InvalidParameters", "parametersRef is not supported"));
-        let conditions = [Condition::of("Accepted", "Accepted", problem.as_ref())];
-        let generation = class.metadata.generation.unwrap_or_default();
-        let mut status = class.status.clone();
-        status["conditions"] = merged(&class.status["conditions"], &conditions, generation, now);
-        status["supportedFeatures"] = SUPPORTED_FEATURES.iter().map(|name| json!({ "name": name })).collect();
-        put("GatewayClass", key(&class.metadata), &class.metadata.resource_version, &class.status, status);
+    let resource_version = meta.resource_version.clone();
+    (old != status).then(|| Update { kind: id.kind, key: id.key.clone(), resource_version, status })
+}
+
+fn class_status(class: &GatewayClass, mut status: Value, now: &str) -> Value {
+    let parameters = class.spec.parameters_ref.as_ref();
+    let problem = parameters.map(|_| Problem::new("InvalidParameters", "parametersRef is not supported"));
+    let conditions = [Condition::of("Accepted", "Accepted", problem.as_ref())];
+    let generation = class.metadata.generation.unwrap_or_default();
+    status["conditions"] = merged(&status["conditions"], &conditions, generation, now);
+    status["supportedFeatures"] = SUPPORTED_FEATURES.iter().map(|name| json!({ "name": name })).collect();
+    status
+}
+
+fn policy<'a>(
+    conditions: &[Condition],
+    ancestors: impl Iterator<Item = &'a ObjectKey>,
+    status: &Value,
+    generation: i64,
+    now: &str,
+) -> Value {
+    let old = status["ancestors"].as_array().cloned().unwrap_or_default();
+    let mut list: Vec<Value> = Vec::new();
+    for gateway in ancestors {
+        let reference =
+            json!({ "group": GROUP, "kind": "Gateway", "namespace": gateway.namespace, "name": gateway.name });
+        let before = old.iter().find(|one| is_ours(one) && one["ancestorRef"] == reference);
+        let before = before.map_or(&Value::Null, |one| &one["conditions"]);
+        let conditions = merged(before, conditions, generation, now);
+        list.push(json!({ "ancestorRef": reference, "controllerName": CONTROLLER, "conditions": conditions }));
     }
-    for state in &resolved.gateways.list {
-        let meta = &state.gateway.metadata;
-        put("Gateway", state.key.clone(), &meta.resource_version, &state.gateway.status, gateway(state, bound, now));
-        for (place, set) in state.frontend.sets.iter().enumerate() {
-            let meta = &set.set.metadata;
-            put(
-                "ListenerSet",
-                key(meta),
-                &meta.resource_version,
-                &set.set.status,
-                listener_set(state, place, bound, now),
-            );
-        }
-    }
-    for told in &resolved.routes {
-        put(told.kind, told.key.clone(), &told.resource_version, &told.status, route(told, now));
-    }
-    for judged in &resolved.policies {
-        let meta = &judged.policy.metadata;
-        let key = key(meta);
-        let ancestors = resolved.ancestors.get(&key);
-        let old = judged.policy.status["ancestors"].as_array().cloned().unwrap_or_default();
-        let mut list: Vec<Value> = Vec::new();
-        for gateway in ancestors.into_iter().flatten() {
-            let reference =
-                json!({ "group": GROUP, "kind": "Gateway", "namespace": gateway.namespace, "name": gateway.name });
-            let before = old.iter().find(|one| is_ours(one) && one["ancestorRef"] == reference);
-            let before = before.map_or(&Value::Null, |one| &one["conditions"]);
-            let conditions = merged(before, &judged.conditions, meta.generation.unwrap_or_default(), now);
-            list.push(json!({ "ancestorRef": reference, "controllerName": CONTROLLER, "conditions": conditions }));
-        }
-        list.extend(old.iter().filter(|one| !is_ours(one)).cloned());
-        list.truncate(16);
-        let status =
-            if list.is_empty() && judged.policy.status.is_null() { Value::Null } else { json!({ "ancestors": list }) };
-        put("BackendTLSPolicy", key, &meta.resource_version, &judged.policy.status, status);
-    }
-    for ingress in &resolved.ingress.ingresses {
-        let old = serde_json::to_value(&ingress.status).unwrap_or_default();
-        let status = ingress_status(ingress, &old, bound, settings);
-        put("Ingress", key(&ingress.metadata), &ingress.metadata.resource_version, &old, status);
-    }
-    updates
+    list.extend(old.iter().filter(|one| !is_ours(one)).cloned());
+    list.truncate(16);
+    if list.is_empty() && status.is_null() { Value::Null } else { json!({ "ancestors": list }) }
 }
 
 fn ingress_status(ingress: &Ingress, old: &Value, bound: &Bound, settings: &Settings) -> Value {
@@ -157,14 +212,22 @@ fn is_programmed(state: &GatewayState, listening: &Listening, bound: &Bound) -> 
     listening.is_valid() && served(state, listening, bound).0.is_none()
 }
 
+/// A Gateway as it is served.
+struct Seen<'a> {
+    state: &'a GatewayState,
+    bound: &'a Bound,
+    /// How many routes a listener has, by its place.
+    attached: &'a dyn Fn(usize) -> usize,
+}
+
 fn listener(
-    state: &GatewayState,
-    listening: &Listening,
-    bound: &Bound,
+    seen: &Seen<'_>,
+    (place, listening): (usize, &Listening),
     old: &Value,
     generation: i64,
     now: &str,
 ) -> Value {
+    let (state, bound) = (seen.state, seen.bound);
     let refused = listening.conflict.as_ref().or(listening.accepted.as_ref());
     let (unserved, note) = served(state, listening, bound);
     let programmed = match (refused, &listening.resolved) {
@@ -195,16 +258,16 @@ fn listener(
     json!({
         "name": listening.spec.name,
         "supportedKinds": kinds.collect::<Vec<_>>(),
-        "attachedRoutes": listening.attached,
+        "attachedRoutes": (seen.attached)(place),
         "conditions": merged(before, &conditions, generation, now),
     })
 }
 
-fn gateway(state: &GatewayState, bound: &Bound, now: &str) -> Value {
-    let old = &state.gateway.status;
-    let generation = state.gateway.metadata.generation.unwrap_or_default();
-    let own: Vec<_> = state.frontend.listeners.iter().filter(|one| one.set.is_none()).collect();
-    let is_fine = |one: &&&Listening| one.accepted.is_none() && one.conflict.is_none();
+fn gateway(seen: &Seen<'_>, meta: &ObjectMeta, old: &Value, now: &str) -> Value {
+    let (state, bound) = (seen.state, seen.bound);
+    let generation = meta.generation.unwrap_or_default();
+    let own: Vec<_> = state.frontend.listeners.iter().enumerate().filter(|(_, one)| one.set.is_none()).collect();
+    let is_fine = |(_, one): &&(usize, &Listening)| one.accepted.is_none() && one.conflict.is_none();
     let fine = own.iter().filter(is_fine).count();
     let accepted = match &state.accepted {
         Some(problem) => Condition::of("Accepted", "Accepted", Some(problem)),
@@ -218,7 +281,7 @@ fn gateway(state: &GatewayState, bound: &Bound, now: &str) -> Value {
         None if any => Condition::is("Programmed", "Programmed", ""),
         None => Condition::is_not("Programmed", "Invalid", "no listener is served"),
     };
-    let unresolved = own.iter().find(|one| one.resolved.is_some());
+    let unresolved = own.iter().map(|(_, one)| one).find(|one| one.resolved.is_some());
     let resolved = match (&state.resolved, unresolved) {
         (Some(problem), _) => Condition::of("ResolvedRefs", "ResolvedRefs", Some(problem)),
         (None, Some(one)) => Condition::is_not(
@@ -234,7 +297,7 @@ fn gateway(state: &GatewayState, bound: &Bound, now: &str) -> Value {
         conditions.push(Condition::is("InsecureFrontendValidationMode", "ConfigurationChanged", message));
     }
     let sets = state.frontend.sets.iter().enumerate().filter(|(place, _)| is_set_accepted(state, *place));
-    let listeners = own.iter().map(|one| listener(state, one, bound, &old["listeners"], generation, now));
+    let listeners = own.iter().map(|one| listener(seen, *one, &old["listeners"], generation, now));
     let addresses = state.addresses.iter().map(|address| json!({ "type": "IPAddress", "value": address.to_string() }));
     let mut status = json!({
         "addresses": addresses.collect::<Vec<_>>(),
@@ -248,21 +311,22 @@ fn gateway(state: &GatewayState, bound: &Bound, now: &str) -> Value {
     status
 }
 
-fn of_set(state: &GatewayState, place: usize) -> impl Iterator<Item = &Listening> {
-    state.frontend.listeners.iter().filter(move |one| one.set == Some(place))
+fn of_set(state: &GatewayState, place: usize) -> impl Iterator<Item = (usize, &Listening)> {
+    state.frontend.listeners.iter().enumerate().filter(move |(_, one)| one.set == Some(place))
 }
 
 fn is_set_accepted(state: &GatewayState, place: usize) -> bool {
-    of_set(state, place).any(Listening::is_valid)
+    of_set(state, place).any(|(_, one)| one.is_valid())
 }
 
-fn listener_set(state: &GatewayState, place: usize, bound: &Bound, now: &str) -> Value {
+fn listener_set(seen: &Seen<'_>, place: usize, meta: &ObjectMeta, old: &Value, now: &str) -> Value {
+    let (state, bound) = (seen.state, seen.bound);
     let Some(set) = state.frontend.sets.get(place) else { return Value::Null };
-    let (old, generation) = (&set.set.status, set.set.metadata.generation.unwrap_or_default());
+    let generation = meta.generation.unwrap_or_default();
     let all = of_set(state, place).count();
     // Unlike a Gateway, a set is refused when none of its listeners has a certificate that it may use.
-    let fine = of_set(state, place).filter(|one| one.is_valid()).count();
-    let served = of_set(state, place).any(|one| is_programmed(state, one, bound));
+    let fine = of_set(state, place).filter(|(_, one)| one.is_valid()).count();
+    let served = of_set(state, place).any(|(_, one)| is_programmed(state, one, bound));
     let conditions = match &set.refused {
         Some(problem) => {
             vec![
@@ -283,7 +347,7 @@ fn listener_set(state: &GatewayState, place: usize, bound: &Bound, now: &str) ->
             vec![Condition::is("Accepted", reason, ""), programmed]
         }
     };
-    let listeners = of_set(state, place).map(|one| listener(state, one, bound, &old["listeners"], generation, now));
+    let listeners = of_set(state, place).map(|one| listener(seen, one, &old["listeners"], generation, now));
     let mut status = json!({ "conditions": merged(&old["conditions"], &conditions, generation, now) });
     let listeners: Vec<_> = listeners.collect();
     if !listeners.is_empty() {
@@ -292,16 +356,16 @@ fn listener_set(state: &GatewayState, place: usize, bound: &Bound, now: &str) ->
     status
 }
 
-fn route(told: &Told, now: &str) -> Value {
-    let old = parents_of(&told.status);
+fn route(route: Route<'_>, parents: &[Attached], status: &Value, now: &str) -> Value {
+    let old = parents_of(status);
+    let generation = route.metadata.generation.unwrap_or_default();
+    let told = parents.iter().filter_map(|attached| Some((attached, route.parents.get(attached.parent)?)));
     let mut parents: Vec<Value> = told
-        .parents
-        .iter()
-        .map(|attached| {
-            let reference = serde_json::to_value(&attached.parent).unwrap_or_default();
+        .map(|(attached, parent)| {
+            let reference = serde_json::to_value(parent).unwrap_or_default();
             let before = old.iter().find(|one| is_ours(one) && one["parentRef"] == reference);
             let before = before.map_or(&Value::Null, |one| &one["conditions"]);
-            let conditions = merged(before, &attached.conditions, told.generation, now);
+            let conditions = merged(before, &attached.conditions(), generation, now);
             json!({ "parentRef": reference, "controllerName": CONTROLLER, "conditions": conditions })
         })
         .collect();
@@ -310,7 +374,7 @@ fn route(told: &Told, now: &str) -> Value {
 }
 
 /// What is worth an Event.
-pub fn warnings(resolved: &Resolved, bound: &Bound) -> Vec<Warning> {
+pub fn warnings(objects: &Objects, resolved: &Resolved, bound: &Bound) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for state in &resolved.gateways.list {
         for listening in state.frontend.listeners.iter().filter(|one| one.is_valid()) {
@@ -322,14 +386,18 @@ pub fn warnings(resolved: &Resolved, bound: &Bound) -> Vec<Warning> {
             };
             warnings.push(Warning {
                 kind: "Gateway",
-                key: state.key.clone(),
-                uid: state.gateway.metadata.uid.clone(),
+                key: (*state.key).clone(),
+                uid: objects.gateways.get(&state.key).and_then(|gateway| gateway.metadata.uid.clone()),
                 reason: "PortUnavailable",
                 message: format!("listener {}: {message}", listening.spec.name),
             });
         }
     }
-    let of_ingresses = resolved.ingress.warnings.iter().map(|(ingress, reason, message)| Warning {
+    let own = resolved.ingress.warnings.iter().map(|(ingress, reason, message)| (ingress, *reason, message));
+    let of_ports = resolved.conflicts.iter().flat_map(|message| {
+        resolved.ingress.ingresses.iter().map(move |ingress| (ingress, "PortUnavailable", message))
+    });
+    let of_ingresses = own.chain(of_ports).map(|(ingress, reason, message)| Warning {
         kind: "Ingress",
         key: key(&ingress.metadata),
         uid: ingress.metadata.uid.clone(),

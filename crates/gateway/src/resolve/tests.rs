@@ -13,7 +13,7 @@ fn status(objects: &Objects, kind: &str, name: &str) -> Value {
     let settings = settings();
     let resolved = resolved(objects, &settings);
     let bound: Bound = resolved.ports.keys().map(|place| (*place, Ok(place.1))).collect();
-    let all = updates(&resolved, &bound, &settings, "now");
+    let all = updates(objects, &resolved, &bound, &settings, "now");
     all.into_iter().find(|one| one.kind == kind && one.key.name == name).map(|one| one.status).unwrap_or_default()
 }
 
@@ -161,7 +161,7 @@ fn a_grant_lets_a_reference_cross_namespaces() {
                 "to": [{ "group": "", "kind": "Service", "name": name }],
             },
         });
-        objects.grants = vec![read(grant)];
+        objects.grants = [read(grant)].into();
         assert_eq!(refs(&objects), want, "{kind} {name:?}");
     }
 }
@@ -218,12 +218,12 @@ fn a_port_that_is_in_use_is_told() {
         (Err("in use".to_owned()), "Programmed=False/PortUnavailable", "in use"),
     ] {
         let bound = Bound::from([(place, outcome)]);
-        let all = updates(&resolved, &bound, &settings, "now");
+        let all = updates(&objects, &resolved, &bound, &settings, "now");
         let status = &all.iter().find(|one| one.kind == "Gateway").unwrap().status;
         let list = &status["listeners"][0]["conditions"];
         assert_eq!(conditions(list)[1], want);
         assert!(list[1]["message"].as_str().unwrap().contains(text));
-        assert_eq!(super::status::warnings(&resolved, &bound).len(), 1);
+        assert_eq!(super::status::warnings(&objects, &resolved, &bound).len(), 1);
     }
 }
 
@@ -242,7 +242,7 @@ fn listener_sets_come_after_the_gateway_and_only_if_allowed() {
     let refused = status(&objects, "ListenerSet", "s");
     assert_eq!(conditions(&refused["conditions"]), ["Accepted=False/NotAllowed", "Programmed=False/NotAllowed"]);
     parent["spec"]["allowedListeners"] = json!({ "namespaces": { "from": "Same" } });
-    objects.gateways = vec![read(parent)];
+    objects.gateways = [read(parent)].into();
     let taken = status(&objects, "ListenerSet", "s");
     assert_eq!(conditions(&taken["conditions"]), ["Accepted=True/ListenersNotValid", "Programmed=True/Programmed"]);
     assert_eq!(conditions(&taken["listeners"][0]["conditions"])[3], "Conflicted=True/HostnameConflict");
@@ -254,7 +254,7 @@ fn listener_sets_come_after_the_gateway_and_only_if_allowed() {
             { "name": "own", "port": 443, "protocol": "HTTPS", "tls": { "certificateRefs": [{ "name": "c", "namespace": "m" }] } },
         ] },
     });
-    objects.listener_sets = vec![read(secure)];
+    objects.listener_sets = [read(secure)].into();
     let refused = status(&objects, "ListenerSet", "s");
     let none = ["Accepted=False/ListenersNotValid", "Programmed=False/ListenersNotValid"];
     assert_eq!(conditions(&refused["conditions"]), none);
@@ -275,7 +275,7 @@ fn ingresses_share_the_first_address() {
             ] } }] },
         })
     };
-    objects.ingresses = vec![read(ingress("ours", "ferry")), read(ingress("theirs", "nginx"))];
+    objects.ingresses = [read(ingress("ours", "ferry")), read(ingress("theirs", "nginx"))].into();
     objects.gateways.push(read(gateway("g", http_listener())));
     let settings = settings();
     let resolved = resolved(&objects, &settings);
@@ -283,7 +283,7 @@ fn ingresses_share_the_first_address() {
     assert!(resolved.ports.values().all(|table| table.fallback.is_some()));
     assert_eq!(resolved.ingress.warnings.len(), 1, "the annotation that is not followed");
     let bound: Bound = resolved.ports.keys().map(|place| (*place, Ok(place.1))).collect();
-    let all = updates(&resolved, &bound, &settings, "now");
+    let all = updates(&objects, &resolved, &bound, &settings, "now");
     let told: Vec<_> = all.iter().filter(|one| one.kind == "Ingress").collect();
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].status["loadBalancer"]["ingress"][0]["ip"], settings.addresses[0].to_string());

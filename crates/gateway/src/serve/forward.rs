@@ -26,6 +26,7 @@ const MOST_KEPT: u64 = 64 << 10;
 const OTHERS: u32 = 3;
 const HOP_BY_HOP: [HeaderName; 4] =
     [TRANSFER_ENCODING, TRAILER, HeaderName::from_static("keep-alive"), HeaderName::from_static("http2-settings")];
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -87,6 +88,7 @@ pub async fn forward(
         return fail(Stop::BackendFilter);
     }
     let backend = match &weighted.target {
+        Target::Backend(backend) if backend.endpoints().is_empty() => return fail(Stop::NoEndpoints),
         Target::Backend(backend) => backend.clone(),
         Target::Broken(Broken::NoEndpoints) => return fail(Stop::NoEndpoints),
         Target::Broken(Broken::Reference) => return fail(Stop::Reference),
@@ -194,7 +196,7 @@ fn strip(headers: &mut HeaderMap) {
     for name in HOP_BY_HOP.iter().chain([&CONNECTION, &UPGRADE, &TE]) {
         headers.remove(name);
     }
-    headers.remove("proxy-connection");
+    headers.remove(&PROXY_CONNECTION);
 }
 
 /// The address that the backend sees. False: it cannot be made.

@@ -54,7 +54,8 @@ impl Session {
     pub fn find<'a>(&self, split: &'a Split) -> Option<(&'a Weighted, SocketAddr)> {
         split.backends.iter().filter(|weighted| weighted.weight > 0).find_map(|weighted| {
             let Target::Backend(backend) = &weighted.target else { return None };
-            let endpoint = backend.endpoints.iter().find(|endpoint| token(backend, **endpoint) == self.token)?;
+            let endpoints = backend.endpoints();
+            let endpoint = endpoints.iter().find(|endpoint| token(backend, **endpoint) == self.token)?;
             Some((weighted, *endpoint))
         })
     }

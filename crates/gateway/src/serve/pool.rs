@@ -111,12 +111,19 @@ impl Pools {
         let pool = self.endpoint(&key);
         let mut sent = Sent::default();
         loop {
-            let began = Instant::now();
-            let sender = match self.sender(&pool, &key, backend, connect_timeout.unwrap_or(CONNECT)).await {
-                Ok(sender) => sender,
-                Err(error) => return Err(Failure::Connect(error, request)),
+            let idle = if backend.protocol == Protocol::Http2 { None } else { pool.idle.take() };
+            let sender = match idle {
+                Some(line) => Sender::Http1(line, true),
+                None => {
+                    let began = Instant::now();
+                    let sender = self.sender(&pool, &key, backend, connect_timeout.unwrap_or(CONNECT)).await;
+                    sent.connecting += began.elapsed();
+                    match sender {
+                        Ok(sender) => sender,
+                        Err(error) => return Err(Failure::Connect(error, request)),
+                    }
+                }
             };
-            sent.connecting += began.elapsed();
             match sender {
                 Sender::Http1(line, reused) => {
                     match line.send(request, Arc::downgrade(&pool.idle), &self.tasks).await {
@@ -156,11 +163,6 @@ impl Pools {
         backend: &Backend,
         patience: Duration,
     ) -> Result<Sender, String> {
-        if backend.protocol != Protocol::Http2
-            && let Some(line) = pool.idle.take()
-        {
-            return Ok(Sender::Http1(line, true));
-        }
         if backend.protocol == Protocol::Http1 {
             return tokio::time::timeout(patience, self.connect(key, backend)).await.map_err(|_| timed_out(key))?;
         }

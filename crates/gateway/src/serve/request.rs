@@ -44,10 +44,59 @@ fn malformed(parts: &http::request::Parts) -> Option<Stop> {
     if parts.uri.authority().is_none() && !headers.contains_key(HOST) && !is_old {
         return Some(Stop::NoHost);
     }
-    if parts.uri.path().contains(|c: char| c.is_ascii_control() || c == '\\') {
+    let is_host = match parts.uri.authority() {
+        Some(authority) => is_host(authority.as_str().as_bytes()),
+        None => headers.get(HOST).is_none_or(|host| is_host(host.as_bytes())),
+    };
+    if !is_host {
+        return Some(Stop::BadHost);
+    }
+    let path = parts.uri.path();
+    if path.contains(|c: char| c.is_ascii_control() || c == '\\') || is_ambiguous(path) {
         return Some(Stop::BadPath);
     }
     None
+}
+
+/// A name or an address, and a port behind it or none. A name before an `@` is nobody's business here, and a backend might
+/// take it for the host.
+fn is_host(text: &[u8]) -> bool {
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%".contains(byte);
+    let is_address = |byte: &u8| byte.is_ascii_hexdigit() || b":.".contains(byte);
+    let (host, port) = match text {
+        [b'[', rest @ ..] => {
+            let Some(end) = rest.iter().position(|byte| *byte == b']') else { return false };
+            let (address, rest) = rest.split_at(end);
+            if !address.iter().all(is_address) {
+                return false;
+            }
+            (&b""[..], rest.get(1..).unwrap_or_default())
+        }
+        _ => text.split_at(text.iter().position(|byte| *byte == b':').unwrap_or(text.len())),
+    };
+    let is_port = match port {
+        [] => true,
+        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    is_port && host.iter().all(is_name)
+}
+
+/// Slashes that are written as `%2f` or `%5c` are characters like others here. Where they stand beside dots, a backend that
+/// reads them as slashes would see another path than the one that was looked up; and nobody means the end of a text by `%00`.
+fn is_ambiguous(path: &str) -> bool {
+    if !path.contains('%') {
+        return false;
+    }
+    let plain = path.to_ascii_lowercase();
+    if plain.contains("%00") {
+        return true;
+    }
+    if !plain.contains("%2f") && !plain.contains("%5c") {
+        return false;
+    }
+    let plain = plain.replace("%2f", "/").replace("%5c", "/").replace("%2e", ".");
+    plain.split('/').any(|part| matches!(part, "." | ".."))
 }
 
 /// The host in lower case, without a port.
@@ -166,7 +215,9 @@ pub async fn handle(
     };
     let found = find(&origin, &record.table, &head);
     let near = if found.is_err() && record.is_told { told::near(&record.table, &head) } else { Vec::new() };
-    (record.matching, record.near) = (record.began.elapsed(), near);
+    if record.is_told {
+        (record.matching, record.near) = (record.began.elapsed(), near);
+    }
     let entry = match found {
         Ok((listener, entry)) => {
             record.listener = Some(listener);
@@ -421,6 +472,52 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(HOST, header.parse().unwrap());
             assert_eq!(host(&uri.parse().unwrap(), &headers), want, "{uri} {header}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address() {
+        for (host, want) in [
+            ("example.com", true),
+            ("example.com:8080", true),
+            ("a_b.example.com.", true),
+            ("10.0.0.1:80", true),
+            ("[::1]", true),
+            ("[::1]:80", true),
+            ("", true),
+            ("xn--bcher-kva.example", true),
+            ("good.com@evil.com", false),
+            ("evil.com/good.com", false),
+            ("good.com, evil.com", false),
+            ("good.com evil.com", false),
+            ("good.com:80:90", false),
+            ("good.com:evil.com", false),
+            ("good.com#evil.com", false),
+            ("good.com\\evil.com", false),
+            ("[::1", false),
+            ("[::1]evil.com", false),
+            ("[evil.com]", false),
+            ("b\u{fc}cher.example", false),
+        ] {
+            assert_eq!(is_host(host.as_bytes()), want, "{host}");
+        }
+    }
+
+    #[test]
+    fn no_backend_reads_another_path() {
+        for (path, want) in [
+            ("/a/b", false),
+            ("/a%2fb", false),
+            ("/a/..b%2Fc", false),
+            ("/100%25", false),
+            ("/a/..%2fb", true),
+            ("/a%2F..%2fb", true),
+            ("/a%2f%2e%2E%2fb", true),
+            ("/a%5c..%5Cb", true),
+            ("/a%2f.", true),
+            ("/a%00.html", true),
+        ] {
+            assert_eq!(is_ambiguous(path), want, "{path}");
         }
     }
 

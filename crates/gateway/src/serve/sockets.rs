@@ -27,6 +27,8 @@ use crate::table::{Listener, PortTable, StreamRoute, Target, TlsMode, Transport,
 /// Connections of one Gateway, and what is held for them.
 const MOST_CONNECTIONS: usize = 20_000;
 const MOST_HELD: usize = 256 << 20;
+/// Clients that ask again sooner find their connection as it was.
+const REST: Duration = Duration::from_secs(1);
 /// Where a port is in use by another program, this one above it is tried.
 const INSTEAD: u16 = 8000;
 const BACKLOG: u32 = 1024;
@@ -73,7 +75,6 @@ impl Sockets {
         for (place, table) in &wanted {
             bound.insert(*place, self.serve(*place, table));
         }
-        self.forget(tables);
         bound
     }
 
@@ -141,26 +142,31 @@ impl Sockets {
         Ok(())
     }
 
-    /// Lets go of connections and counts of what no table has any more.
-    fn forget(&mut self, tables: &BTreeMap<Place, Arc<PortTable>>) {
-        let (mut keys, mut routes, mut gateways) = (HashSet::new(), HashSet::new(), HashSet::new());
-        let all = tables.values().flat_map(|table| std::iter::once(table).chain(&table.fallback));
+    /// Lets go of connections and counts of what no table has any more. It looks at everything there is: not for every change.
+    pub fn forget(&mut self) {
+        let tables: Vec<_> = self.open.values().map(|open| open.table.load_full()).collect();
+        let all: Vec<_> = tables.iter().flat_map(|table| std::iter::once(table).chain(&table.fallback)).collect();
+        let (mut backends, mut routes, mut gateways) = (HashMap::new(), HashSet::new(), HashSet::new());
         for table in all {
-            gateways.insert(table.gateway.clone());
+            gateways.insert(&table.gateway);
             for listener in &table.listeners {
                 for entry in listener.http.entries() {
-                    routes.insert(entry.rule.route.clone());
+                    routes.insert(&*entry.rule.route);
                     let mirrors = entry.rule.filters.mirrors.iter().map(|mirror| &mirror.target);
                     let targets = entry.rule.split.backends.iter().flat_map(|one| {
                         std::iter::once(&one.target).chain(one.filters.mirrors.iter().map(|mirror| &mirror.target))
                     });
                     for target in targets.chain(mirrors) {
                         let Target::Backend(backend) = target else { continue };
-                        keys.extend(backend.endpoints.iter().map(|endpoint| Key::new(*endpoint, backend)));
+                        backends.insert(Arc::as_ptr(backend), backend);
                     }
                 }
             }
         }
+        let keys: HashSet<_> = backends
+            .into_values()
+            .flat_map(|one| one.endpoints().iter().map(|endpoint| Key::new(*endpoint, one)).collect::<Vec<_>>())
+            .collect();
         self.shared.pools.retain(|key| keys.contains(key));
         self.shared.metrics.retain(|route| route.is_empty() || route == "other" || routes.contains(route));
         self.limits.retain(|gateway, _| gateways.contains(gateway));
@@ -173,6 +179,7 @@ fn limits() -> Limits {
         unauthenticated: MOST_CONNECTIONS,
         authenticated: 1,
         idle_unauthenticated: Duration::from_secs(75),
+        rest: Some(REST),
         stalled_unauthenticated: Duration::from_secs(120),
         ..Limits::new(MOST_CONNECTIONS, MOST_HELD)
     }
@@ -216,19 +223,20 @@ impl Acceptor {
         let table = self.table.load_full();
         let client = match table.proxies.iter().any(|range| range.contains(&client.ip().to_canonical())) {
             true => {
-                let header = proxy_protocol::read(&mut socket);
+                let header = Box::pin(proxy_protocol::read(&mut socket));
                 tokio::time::timeout(self.connections.limits().handshake, header).await??.unwrap_or(client)
             }
             false => client,
         };
         match table.transport {
-            Transport::Http => self.http(socket, client, None).await,
-            Transport::Tls => self.tls(&table, socket, client).await,
+            // Each in a place of its own: the task, which lives as long as the connection, has no room for all of them.
+            Transport::Http => Box::pin(self.http(socket, client, None)).await,
+            Transport::Tls => Box::pin(self.tls(&table, socket, client)).await,
             Transport::Tcp => {
                 socket.connection().upgraded();
                 let route = table.listeners.iter().find_map(|listener| listener.stream(None));
                 let route = route.ok_or("no route is attached")?;
-                self.carry(route, socket).await
+                Box::pin(self.carry(route, socket)).await
             }
             Transport::Udp => Ok(()),
         }
@@ -242,28 +250,28 @@ impl Acceptor {
     ) -> Result<(), BoxError> {
         let connection = socket.connection().clone();
         let patience = self.connections.limits().handshake;
-        let (name, socket) = tokio::time::timeout(patience, hello::read(socket)).await??;
+        let (name, socket) = Box::pin(tokio::time::timeout(patience, hello::read(socket))).await??;
         let (gateway, listener) =
             listener(table, name.as_deref().unwrap_or_default()).ok_or("no listener has this name")?;
         let accept = async |config: &Arc<rustls::ServerConfig>, socket| {
             let accepted = TlsAcceptor::from(config.clone()).accept(socket);
-            Ok::<_, BoxError>(tokio::time::timeout(patience, accepted).await??)
+            Ok::<_, BoxError>(Box::pin(tokio::time::timeout(patience, accepted)).await??)
         };
         let route = || listener.stream(name.as_deref()).ok_or("no route has this name");
         match &listener.tls {
             TlsMode::Terminate(config) => {
                 let secured = accept(config, socket).await?;
                 let place = Some((gateway.clone(), listener.name.clone()));
-                self.speak(secured, &connection, client, place).await
+                Box::pin(self.speak(secured, &connection, client, place)).await
             }
             TlsMode::Stream(config) => {
                 let secured = accept(config, socket).await?;
                 connection.upgraded();
-                self.carry(route()?, secured).await
+                Box::pin(self.carry(route()?, secured)).await
             }
             TlsMode::Passthrough => {
                 connection.upgraded();
-                self.carry(route()?, socket).await
+                Box::pin(self.carry(route()?, socket)).await
             }
             TlsMode::None => Err("the listener has no certificate".into()),
         }

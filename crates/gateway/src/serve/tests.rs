@@ -68,7 +68,7 @@ impl Bed {
             "metadata": { "name": "r", "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations },
             "spec": { "parentRefs": [{ "name": "g" }], "rules": rules },
         });
-        self.objects.http_routes = vec![read(route)];
+        self.objects.http_routes = [read(route)].into();
     }
 
     /// An Ingress of our class for everything below `/`.
@@ -281,7 +281,7 @@ async fn names_choose_certificates_that_change_while_running() {
         "metadata": { "name": "t", "namespace": "n" },
         "spec": { "parentRefs": [{ "name": "g" }], "hostnames": ["pass.com"], "rules": [{ "backendRefs": to("self") }] },
     });
-    bed.objects.tls_routes = vec![read(route)];
+    bed.objects.tls_routes = [read(route)].into();
     bed.apply();
     let address = bed.at(8443);
     assert!(secure_get(address, &a, "a.com", "a.com").await.expect("an answer").contains("one /x a.com https"));
@@ -361,8 +361,8 @@ async fn streams_and_datagrams_are_carried() {
         json!({ "metadata": { "name": name, "namespace": "n" },
                 "spec": { "parentRefs": [{ "name": "g" }], "rules": [{ "backendRefs": to(name) }] } })
     };
-    bed.objects.tcp_routes = vec![read(route("one"))];
-    bed.objects.udp_routes = vec![read(route("udp"))];
+    bed.objects.tcp_routes = [read(route("one"))].into();
+    bed.objects.udp_routes = [read(route("udp"))].into();
     bed.apply();
     assert!(raw(bed.at(9000), "GET /x HTTP/1.1\r\nhost: a\r\n\r\n").await.starts_with("HTTP/1.1 200"));
     let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a port");

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use arc_swap::{ArcSwap, Guard};
 use rustls_pki_types::ServerName;
 
 use super::Filters;
@@ -27,14 +28,15 @@ pub struct BackendTls {
     pub fingerprint: u64,
 }
 
-/// The endpoints of one port of a Service.
+/// The endpoints of one port of a Service, shared by all rules that send requests there. They are all of a table that changes
+/// while it is in force: endpoints come and go much more often than anything else.
 #[derive(Debug)]
 pub struct Backend {
     /// `namespace/name:port`.
     pub name: Box<str>,
     pub protocol: Protocol,
     pub tls: Option<Arc<BackendTls>>,
-    pub endpoints: Vec<SocketAddr>,
+    endpoints: ArcSwap<Vec<SocketAddr>>,
     next: AtomicUsize,
 }
 
@@ -45,16 +47,28 @@ impl Backend {
         tls: Option<Arc<BackendTls>>,
         endpoints: Vec<SocketAddr>,
     ) -> Self {
-        // Tables are made anew all the time: the first endpoint must not get the first request of each.
+        // Backends are made anew again and again: the first endpoint must not get the first request of each.
         let next = AtomicUsize::new(rand::random_range(0..endpoints.len().max(1)));
-        Self { name: name.into(), protocol, tls, endpoints, next }
+        Self { name: name.into(), protocol, tls, endpoints: ArcSwap::from_pointee(endpoints), next }
+    }
+
+    /// In their order. Empty: there is nobody to answer.
+    pub fn endpoints(&self) -> Guard<Arc<Vec<SocketAddr>>> {
+        self.endpoints.load()
+    }
+
+    pub fn set_endpoints(&self, endpoints: Vec<SocketAddr>) {
+        if **self.endpoints.load() != endpoints {
+            self.endpoints.store(Arc::new(endpoints));
+        }
     }
 
     /// The next in turn that was not tried yet.
     pub fn endpoint(&self, tried: &[SocketAddr]) -> Option<SocketAddr> {
-        let count = self.endpoints.len();
+        let endpoints = self.endpoints();
+        let count = endpoints.len();
         let start = self.next.fetch_add(1, Ordering::Relaxed);
-        let turn = (0..count).filter_map(|step| self.endpoints.get(start.wrapping_add(step) % count));
+        let turn = (0..count).filter_map(|step| endpoints.get(start.wrapping_add(step) % count));
         turn.copied().find(|endpoint| !tried.contains(endpoint))
     }
 }
@@ -64,7 +78,7 @@ impl Backend {
 pub enum Broken {
     /// The reference is wrong or not permitted.
     Reference,
-    /// It is right, and there is nobody to answer.
+    /// It is of an Ingress, which has no status to say so: requests are answered as if nobody were there.
     NoEndpoints,
     /// What the backend is to be known by cannot be used.
     Tls,
@@ -148,7 +162,9 @@ mod tests {
             tried.push(endpoint);
         }
         tried.sort();
-        assert_eq!(tried, backend.endpoints);
+        assert_eq!(tried, **backend.endpoints());
+        backend.set_endpoints(tried.split_off(2));
+        assert_eq!(backend.endpoint(&[]), Some(SocketAddr::from(([10, 0, 0, 2], 80))));
         assert_eq!(Backend::new("", Protocol::Http1, None, Vec::new()).endpoint(&[]), None);
     }
 }

@@ -3,6 +3,7 @@
 mod backend;
 mod filter;
 mod hostname;
+mod hosts;
 mod http;
 mod matching;
 
@@ -13,7 +14,8 @@ use ipnet::IpNet;
 pub use backend::{Backend, BackendTls, Broken, Protocol, Split, Target, Weighted};
 pub use filter::{Cors, Filters, HeaderEdit, Mirror, PathRewrite, Redirect, Rewrite};
 pub use hostname::{Depth, Hostname, Specificity, specificity};
-pub use http::{Affinity, BasicAuth, Carrier, Entry, Extras, HttpRoutes, RateLimit, Retry, Rule};
+pub use hosts::HttpRoutes;
+pub use http::{Affinity, BasicAuth, Carrier, Entry, Extras, RateLimit, Retry, Rule};
 pub use matching::{Head, Matcher, PathMatcher, Text};
 
 /// What is spoken at a port.
@@ -33,7 +35,7 @@ impl Transport {
 }
 
 /// Everything that is served at one port of one Gateway.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PortTable {
     /// `namespace/name`, or `ingress`.
     pub gateway: Arc<str>,
@@ -53,8 +55,11 @@ pub struct Listener {
     pub tls: TlsMode,
     pub http: Arc<HttpRoutes>,
     /// By the names that clients ask for; without a name for TCP and UDP.
-    pub streams: Vec<StreamRoute>,
+    pub streams: Streams,
 }
+
+/// The routes of streams in their order.
+pub type Streams = Arc<Vec<Arc<StreamRoute>>>;
 
 #[derive(Clone, Debug)]
 pub enum TlsMode {
@@ -70,9 +75,14 @@ pub enum TlsMode {
 #[derive(Debug)]
 pub struct StreamRoute {
     pub hostname: Option<Hostname>,
-    pub route: Box<str>,
+    pub route: Arc<str>,
     pub split: Arc<Split>,
+    pub order: StreamOrder,
 }
+
+/// Who goes first: how precisely the route itself names the host, the kind of the route, its age and name, the host's place
+/// in it.
+pub type StreamOrder = (std::cmp::Reverse<Specificity>, &'static str, (i64, Arc<str>), usize);
 
 impl PortTable {
     /// The listener for a host: the one that says it most precisely.
@@ -92,7 +102,7 @@ impl PortTable {
 impl Listener {
     /// The route for a name that a client asks for by SNI; the most precise first.
     pub fn stream(&self, name: Option<&str>) -> Option<&StreamRoute> {
-        self.streams.iter().find(|route| match (&route.hostname, name) {
+        self.streams.iter().map(|route| &**route).find(|route| match (&route.hostname, name) {
             (None, _) => true,
             (Some(hostname), Some(name)) => hostname.matches(name),
             (Some(_), None) => false,

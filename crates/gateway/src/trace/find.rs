@@ -64,8 +64,10 @@ fn name(gateway: &Gateway) -> String {
 }
 
 fn addresses(gateway: &Gateway) -> impl Iterator<Item = IpAddr> {
-    let listed = gateway.status["addresses"].as_array().into_iter().flatten();
-    listed.filter_map(|one| one["value"].as_str()?.parse().ok())
+    let status = gateway.status.value();
+    let listed = status["addresses"].as_array().into_iter().flatten();
+    let found: Vec<_> = listed.filter_map(|one| one["value"].as_str()?.parse().ok()).collect();
+    found.into_iter()
 }
 
 /// `Gateway n/web (http at 80, https at 443)`

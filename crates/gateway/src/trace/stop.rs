@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum Stop {
     TwoHosts,
     NoHost,
+    BadHost,
     BadPath,
     /// No listener of the port is for this host.
     NoListener,
@@ -73,9 +74,13 @@ impl Hop {
 impl Stop {
     pub fn status(self) -> StatusCode {
         match self {
-            Self::TwoHosts | Self::NoHost | Self::BadPath | Self::BodyMissing | Self::Rewrite | Self::Location => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::TwoHosts
+            | Self::NoHost
+            | Self::BadHost
+            | Self::BadPath
+            | Self::BodyMissing
+            | Self::Rewrite
+            | Self::Location => StatusCode::BAD_REQUEST,
             Self::NoListener | Self::NoRoute => StatusCode::NOT_FOUND,
             Self::OtherListener => StatusCode::MISDIRECTED_REQUEST,
             Self::SourceRange => StatusCode::FORBIDDEN,
@@ -99,6 +104,7 @@ impl Stop {
         match self {
             Self::TwoHosts => "a request has one host",
             Self::NoHost => "a request has a host",
+            Self::BadHost => "the host is neither a name nor an address",
             Self::BadPath => "the path has characters that it must not have",
             Self::NoListener | Self::NoRoute => "no route has this",
             Self::OtherListener => "this connection is for another host",
@@ -128,7 +134,9 @@ impl Stop {
     /// The hop at which it happens.
     pub fn hop(self) -> Hop {
         match self {
-            Self::TwoHosts | Self::NoHost | Self::BadPath | Self::NoListener | Self::OtherListener => Hop::Listener,
+            Self::TwoHosts | Self::NoHost | Self::BadHost | Self::BadPath | Self::NoListener | Self::OtherListener => {
+                Hop::Listener
+            }
             Self::NoRoute => Hop::Route,
             Self::SourceRange
             | Self::RateLimit

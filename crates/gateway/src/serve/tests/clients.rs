@@ -65,7 +65,7 @@ async fn backends_are_who_the_policy_says_or_nobody() {
             "spec": { "targetRefs": [{ "group": "", "kind": "Service", "name": "one" }],
                       "validation": { "hostname": hostname, "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": authority }] } },
         });
-        bed.objects.policies = vec![read(policy)];
+        bed.objects.policies = [read(policy)].into();
         bed.apply();
         let (code, body) = get(&client(false), &bed.url("/")).await;
         assert_eq!(code.as_u16(), want, "{authority} {hostname}: {body}");
@@ -84,7 +84,7 @@ async fn clients_show_a_certificate_where_the_gateway_asks_for_one() {
     let mut asking = gateway("g", json!([listener]));
     asking["spec"]["tls"] = json!({ "frontend": { "default": { "validation": {
         "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": "known" }] } } } });
-    bed.objects.gateways = vec![read(asking)];
+    bed.objects.gateways = [read(asking)].into();
     let endpoint = backend(&bed.tasks, "one", false).await;
     add_service(&mut bed.objects, "one", &[endpoint], None);
     bed.route(json!([{ "backendRefs": to("one") }]));

@@ -67,7 +67,7 @@ async fn load_balancers_say_for_whom_they_speak() {
     let mut bed = open(json!({})).await;
     let mut gateway = gateway("g", json!([{ "name": "http", "port": 8080, "protocol": "HTTP" }]));
     gateway["metadata"]["annotations"] = json!({ "gateway.ferry.dev/proxy-protocol": "127.0.0.0/8" });
-    bed.objects.gateways = vec![read(gateway)];
+    bed.objects.gateways = [read(gateway)].into();
     bed.apply();
     let request = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
     for (header, want) in [

@@ -160,10 +160,11 @@ async fn one_address_does_not_take_the_places_of_others() {
         "ports": [{ "port": backend.port(), "protocol": "UDP" }], "endpoints": [{ "addresses": ["127.0.0.1"] }],
     });
     objects.slices.insert(key, vec![read(slice)]);
-    objects.udp_routes = vec![read(json!({
+    objects.udp_routes = [read(json!({
         "metadata": { "name": "r", "namespace": "n" },
         "spec": { "parentRefs": [{ "name": "g" }], "rules": [{ "backendRefs": to("udp") }] },
-    }))];
+    }))]
+    .into();
     let table = resolved(&objects, &settings()).ports.into_values().next().expect("a table");
     let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a port"));
     let served = socket.local_addr().expect("an address");

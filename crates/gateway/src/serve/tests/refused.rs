@@ -37,6 +37,12 @@ async fn requests_are_read_in_one_way_or_refused() {
         ("GET / HTTP/1.1\r\nhost: a\r\nbad name: x\r\n\r\n", "HTTP/1.1 400"),
         ("GET / HTTP/1.1\r\nhost: a\r\nx: a\r\n\tb\r\n\r\n", "HTTP/1.1 400"),
         ("GET /\\..\\x HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1 400"),
+        ("GET /a/..%2fsecret HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1 400"),
+        ("GET /a%00 HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1 400"),
+        ("GET / HTTP/1.1\r\nhost: good@evil\r\n\r\n", "HTTP/1.1 400"),
+        ("GET / HTTP/1.1\r\nhost: good:evil\r\n\r\n", "HTTP/1.1 400"),
+        ("GET / HTTP/1.1\r\nhost: good, evil\r\n\r\n", "HTTP/1.1 400"),
+        ("GET http://good@evil/ HTTP/1.1\r\nhost: evil\r\n\r\n", "HTTP/1.1 400"),
         ("GE\u{0}T / HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1 400"),
     ] {
         let line = raw(address, request).await;

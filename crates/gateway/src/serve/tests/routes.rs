@@ -39,7 +39,7 @@ async fn trailers_of_grpc_come_through() {
     })
     .await;
     add_service(&mut bed.objects, "one", &[endpoint], None);
-    bed.objects.grpc_routes = vec![read(grpc_route("one"))];
+    bed.objects.grpc_routes = [read(grpc_route("one"))].into();
     bed.apply();
     let answer = call(&bed.url("/greeter/hello")).await;
     assert_eq!(answer.status(), 200);
@@ -49,7 +49,7 @@ async fn trailers_of_grpc_come_through() {
     assert_eq!(trailers["grpc-message"], "nobody");
     assert_eq!(body.to_bytes(), "message");
     // What the gateway itself has to say is in gRPC's words too.
-    bed.objects.grpc_routes = vec![read(grpc_route("absent"))];
+    bed.objects.grpc_routes = [read(grpc_route("absent"))].into();
     bed.apply();
     let answer = call(&bed.url("/greeter/hello")).await;
     assert_eq!((answer.status().as_u16(), answer.headers()["grpc-status"].to_str().unwrap()), (200, "14"));
