@@ -162,6 +162,11 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// Why an object is not to be deleted by its name, if it is not.
+    fn deletion_refusal(&self, _name: &str) -> Option<&'static str> {
+        None
+    }
+
     /// Dependents are orphaned when a deletion does not say otherwise.
     fn orphans_by_default(&self) -> bool {
         self.plain().orphans
@@ -190,6 +195,12 @@ pub trait Strategy: Send + Sync {
     /// Turns an object of the row's version into the stored one, where they differ.
     fn to_storage(&self, object: Value) -> Value {
         object
+    }
+
+    /// The same for comparisons between versions: without the defaults of the stored version, by which what an applier no longer
+    /// sets would come back.
+    fn to_storage_bare(&self, object: Value) -> Value {
+        self.to_storage(object)
     }
 
     /// Turns a stored object into the row's version, where they differ.

@@ -33,6 +33,20 @@ enum Change {
     Operations(Vec<Json>),
 }
 
+/// Why a policy changes nothing.
+enum Failure {
+    /// It is for the policy to say what follows.
+    Refused(String),
+    /// What came out is no object of its kind: nobody gets past that.
+    Broken(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Refused(why)
+    }
+}
+
 /// A policy that was asked, and the object it left behind.
 struct Asked {
     policy: usize,
@@ -57,7 +71,12 @@ impl MutatingPolicies {
     }
 
     /// Asks all policies, or only those of `again`; what refused, in order.
-    async fn pass(&self, request: &mut Request<'_>, again: Option<&[Asked]>, asked: &mut Vec<Asked>) -> Vec<String> {
+    async fn pass(
+        &self,
+        request: &mut Request<'_>,
+        again: Option<&[Asked]>,
+        asked: &mut Vec<Asked>,
+    ) -> Result<Vec<String>, ApiError> {
         let policies = self.policies.current();
         let reader = &*self.shared.reader;
         let mut errors = Vec::new();
@@ -89,10 +108,10 @@ impl MutatingPolicies {
                     }
                 };
                 for params in params {
-                    if let Err(why) = self.run(policy, &version, params.as_deref(), request, &mut decisions).await
-                        && !policy.ignore_failure
-                    {
-                        errors.push(refused(&why));
+                    match self.run(policy, &version, params.as_deref(), request, &mut decisions).await {
+                        Err(Failure::Broken(why)) => return Err(ApiError::internal(why)),
+                        Err(Failure::Refused(why)) if !policy.ignore_failure => errors.push(refused(&why)),
+                        Err(Failure::Refused(_)) | Ok(()) => {}
                     }
                 }
                 if policy.reinvoke {
@@ -101,7 +120,7 @@ impl MutatingPolicies {
                 }
             }
         }
-        errors
+        Ok(errors)
     }
 
     /// One policy with one parameter, in the version that it names.
@@ -112,7 +131,7 @@ impl MutatingPolicies {
         params: Option<&Json>,
         request: &mut Request<'_>,
         decisions: &mut Decisions,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let Version::Other(other) = version else { return self.run_in(policy, params, request, decisions).await };
         let failed = |error: ApiError| format!("failed to convert object version: {}", error.0.message);
         let mut view = View::of(request, other.clone()).await.map_err(failed)?;
@@ -128,7 +147,7 @@ impl MutatingPolicies {
         params: Option<&Json>,
         request: &mut Request<'_>,
         decisions: &mut Decisions,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let facts = Facts::of(&*self.shared.reader, request);
         let wanted = decided(&*self.shared.authorizer, request.user, decisions, |decisions| {
             let object = request.object.as_deref();
@@ -146,7 +165,10 @@ impl MutatingPolicies {
                 change(mutation, &run)
             })
             .await;
-            let outcome = change.and_then(|change| self.apply(change, request));
+            let outcome = change.map_err(Failure::from).and_then(|change| self.apply(change, request));
+            if matches!(outcome, Err(Failure::Broken(_))) {
+                return outcome;
+            }
             // A mutation that fails does not keep later ones from being tried.
             if failure.is_ok() {
                 failure = outcome;
@@ -155,12 +177,12 @@ impl MutatingPolicies {
         failure
     }
 
-    fn apply(&self, change: Change, request: &mut Request<'_>) -> Result<(), String> {
+    fn apply(&self, change: Change, request: &mut Request<'_>) -> Result<(), Failure> {
         let ty = self.types.of(request);
         let Some(object) = request.object.as_deref_mut() else { return Ok(()) };
         let changed = match change {
             Change::Merge(mut config) => {
-                let ty = ty.as_ref().ok_or("the type of the object is not known")?;
+                let ty = ty.as_ref().ok_or_else(|| "the type of the object is not known".to_owned())?;
                 for key in ["apiVersion", "kind"] {
                     config[key] = object[key].clone();
                 }
@@ -174,7 +196,7 @@ impl MutatingPolicies {
                 None => return Ok(()),
             },
         };
-        let mut changed = checked(ty.as_ref(), changed)?;
+        let mut changed = checked(ty.as_ref(), changed).map_err(Failure::Broken)?;
         if let Some(defaulter) = &self.defaulter {
             defaulter(request.resource, &mut changed);
         }
@@ -195,14 +217,27 @@ fn patched(object: Json, operations: Vec<Json>) -> Result<Option<Json>, String> 
                 return Err(format!("JSON Patch: Unexpected kind: {kind}"));
             }
             Err(error) => {
-                let why = error.to_string();
-                let missing = if why.contains("missing") { ": missing value" } else { "" };
-                return Err(format!("JSON Patch: {kind} operation does not apply: {why}{missing}"));
+                let path = operation["path"].as_str().unwrap_or_default();
+                return Err(format!("JSON Patch: {}", told(kind, path, &error.to_string())));
             }
         }
     }
     let object = patcher.finish().map_err(|error| format!("JSON Patch: {error}"))?;
     if object.is_object() { Ok(Some(object)) } else { Err("JSON Patch: the result is no object".to_owned()) }
+}
+
+/// Why an operation is not made, in the words of upstream's library.
+fn told(kind: &str, path: &str, why: &str) -> String {
+    if let Some(key) = why.strip_prefix("unable to remove nonexistent key: ") {
+        // A move names the key alone.
+        let place = if kind == "move" { key } else { path };
+        return format!("error in {kind} for path: '{place}': Unable to remove nonexistent key: {key}: missing value");
+    }
+    if why.starts_with("replace operation value") {
+        return format!("{why}: %!w(<nil>)");
+    }
+    let missing = if why.contains("missing") { ": missing value" } else { "" };
+    format!("{kind} operation does not apply: {why}{missing}")
 }
 
 /// The object as its type reads it.
@@ -325,9 +360,9 @@ impl MutatingPolicies {
                     (0..bound.bindings.len()).map(move |binding| Asked { policy, binding, left: None })
                 })
                 .collect();
-            self.pass(request, Some(&again), &mut asked).await
+            self.pass(request, Some(&again), &mut asked).await?
         } else {
-            self.pass(request, None, &mut asked).await
+            self.pass(request, None, &mut asked).await?
         };
         if errors.is_empty() && !reinvoked && request.object.as_deref() != original.as_ref() {
             request.reinvoked = true;
@@ -337,7 +372,7 @@ impl MutatingPolicies {
             }
             asked.retain(|one| one.left.as_ref() != request.object.as_deref());
             if !asked.is_empty() {
-                errors = self.pass(request, Some(&asked), &mut Vec::new()).await;
+                errors = self.pass(request, Some(&asked), &mut Vec::new()).await?;
             }
             request.reinvoked = false;
         }

@@ -77,5 +77,6 @@ impl Shared {
 }
 
 fn unknown_kind(kind: &GroupVersionKind) -> String {
-    format!("failed to find resource referenced by paramKind: '{}, Kind={}'", kind.api_version(), kind.kind)
+    // The core group stands there too, as nothing before the slash.
+    format!("failed to find resource referenced by paramKind: '{}/{}, Kind={}'", kind.group, kind.version, kind.kind)
 }

@@ -126,6 +126,11 @@ async fn validations_decide() {
             Err("configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'nope.io/v1, Kind=Nope'".to_owned()),
         ),
         (
+            json!({"paramKind": {"apiVersion": "v1", "kind": "Nope"}, "validations": [{"expression": "false"}]}),
+            json!({"paramRef": {"name": "none", "parameterNotFoundAction": "Deny"}}),
+            Err("configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind: '/v1, Kind=Nope'".to_owned()),
+        ),
+        (
             json!({"paramKind": {"apiVersion": "nope.io/v1", "kind": "Nope"}, "failurePolicy": "Ignore",
                 "validations": [{"expression": "false"}]}),
             json!({"paramRef": {"name": "none", "parameterNotFoundAction": "Deny"}}),
@@ -216,6 +221,34 @@ async fn mutations_change_objects() {
             denied("JSON Patch: replace operation does not apply: doc is missing path: /nope/x: missing value"),
         ),
         (
+            vec![patch("[JSONPatch{op: 'add', path: '/nope/x', value: 1}]")],
+            denied("JSON Patch: add operation does not apply: doc is missing path: \"/nope/x\": missing value"),
+        ),
+        (
+            vec![patch("[JSONPatch{op: 'remove', path: '/data/x'}]")],
+            denied(
+                "JSON Patch: error in remove for path: '/data/x': Unable to remove nonexistent key: x: missing value",
+            ),
+        ),
+        (
+            vec![patch("[JSONPatch{op: 'move', from: '/data/x', path: '/data/y'}]")],
+            denied("JSON Patch: error in move for path: 'x': Unable to remove nonexistent key: x: missing value"),
+        ),
+        (
+            vec![patch("[JSONPatch{op: 'move', from: '/nope/x', path: '/data/y'}]")],
+            denied("JSON Patch: move operation does not apply: doc is missing from path: /nope/x: missing value"),
+        ),
+        (
+            vec![patch("[JSONPatch{op: 'copy', from: '/data/a', path: '/nope/y'}]")],
+            denied(
+                "JSON Patch: copy operation does not apply: doc is missing destination path: /nope/y: missing value",
+            ),
+        ),
+        (
+            vec![patch("[JSONPatch{op: 'replace', path: '', value: 1}]")],
+            denied("JSON Patch: replace operation value must be object or array: %!w(<nil>)"),
+        ),
+        (
             vec![apply("Object{metadata: Object.spec{labels: {'n': 'm'}}}")],
             denied(
                 "type mismatch: unexpected type name \"Object.spec\", expected \"Object.metadata\", which matches field name path from root Object type",
@@ -226,6 +259,24 @@ async fn mutations_change_objects() {
         let found = mutated(json!({"mutations": mutations, "reinvocationPolicy": "Never"})).await;
         let found = found.map(|object| json!({"labels": object["metadata"]["labels"], "data": object["data"]}));
         assert_eq!(found, wanted, "{mutations:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_object_any_more_is_refused_whatever_the_policy_says() {
+    for policy in ["Fail", "Ignore"] {
+        for (operation, wanted) in [
+            (
+                "path: '/data/x', value: 1",
+                "json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+            ),
+            ("path: '/nope', value: 1", "strict decoding error: unknown field \"nope\""),
+        ] {
+            let expression = format!("[JSONPatch{{op: 'add', {operation}}}]");
+            let mutation = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+            let spec = json!({"mutations": [mutation], "reinvocationPolicy": "Never", "failurePolicy": policy});
+            assert_eq!(mutated(spec).await, Err(format!("Internal error occurred: {wanted}")), "{policy}");
+        }
     }
 }
 

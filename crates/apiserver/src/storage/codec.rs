@@ -96,7 +96,7 @@ impl managed::Versions for OtherVersions<'_> {
         } else {
             let from = object.get("apiVersion").and_then(Value::as_str).and_then(|version| self.version(version));
             let (from, row) = (from.unwrap_or(self.row), self.version(to)?);
-            object = row.strategy.from_storage(from.strategy.to_storage(object));
+            object = row.strategy.from_storage(from.strategy.to_storage_bare(object));
             match row_type(row) {
                 Ok(ty) => ty,
                 Err(error) => return Some(Err(error.0.message.clone())),
@@ -259,7 +259,8 @@ pub(crate) fn decode(
             kind_of(&opened.type_meta, expected).map_err(unrecognized)?
         }
     };
-    let Some(ty) = type_of(&kind) else { return Err(unknown_kind(&kind, expected)) };
+    let ty = type_of(&kind).filter(|_| same_scheme(&kind, expected));
+    let Some(ty) = ty else { return Err(unknown_kind(&kind, expected)) };
     let decoded = match opened {
         Some(opened) => opened.decode(&ty, validation(fields)),
         None => {
@@ -326,6 +327,15 @@ pub(crate) fn scheme(group: &str) -> &'static str {
     }
 }
 
+/// Whether the scheme of one kind knows the other: each server of upstream's has its own, and all of them what belongs to every
+/// group.
+fn same_scheme(kind: &GroupVersionKind, expected: &GroupVersionKind) -> bool {
+    let of_all = kind.group.is_empty()
+        && kind.kind != "List"
+        && ferry_schema::builtin().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{}", kind.kind)).is_some();
+    of_all || scheme(&kind.group) == scheme(&expected.group)
+}
+
 /// How they name the internal form of a kind.
 pub(crate) fn internal_name(kind: &GroupVersionKind) -> String {
     let package = match kind.group.split('.').next() {
@@ -385,4 +395,30 @@ pub(crate) fn decode_delete_options(encoding: Encoding, body: &[u8]) -> Result<V
     let decoded = ferry_schema::decode(&ty, body, format, Validation::Ignore)
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     Ok(decoded.object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_upstreams_servers_knows_its_own_kinds() {
+        let gvk = GroupVersionKind::new;
+        let definition = gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let service = gvk("apiregistration.k8s.io", "v1", "APIService");
+        let map = gvk("", "v1", "ConfigMap");
+        for (sent, expected, known) in [
+            (&map, &definition, false),
+            (&gvk("", "v1", "List"), &definition, false),
+            (&gvk("", "v1", "Status"), &definition, true),
+            (&gvk("", "v1", "DeleteOptions"), &service, true),
+            (&gvk("apps", "v1", "Deployment"), &service, false),
+            (&definition, &map, false),
+            (&service, &definition, false),
+            (&gvk("apps", "v1", "Deployment"), &map, true),
+            (&gvk("", "v1", "List"), &map, true),
+        ] {
+            assert_eq!(same_scheme(sent, expected), known, "{sent:?} for {expected:?}");
+        }
+    }
 }

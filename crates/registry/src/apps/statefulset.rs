@@ -132,6 +132,11 @@ fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>, creating: bool) {
             errors.unsupported(policy.at(key), policy.text(key), &["Retain", "Delete"]);
         }
     }
+    if creating {
+        for claim in spec.items("volumeClaimTemplates") {
+            persistent_volume_claim::validate_spec(errors, &claim.get("spec"));
+        }
+    }
     counts(errors, spec, &["replicas", "minReadySeconds"]);
     let ordinals = spec.get("ordinals");
     if ordinals.exists() {
@@ -154,11 +159,6 @@ fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>, creating: bool) {
         return check::bad_selector(errors, &selector, "");
     }
     super::matches_template(errors, spec);
-    if creating {
-        for claim in spec.items("volumeClaimTemplates") {
-            persistent_volume_claim::validate_spec(errors, &claim.get("spec"));
-        }
-    }
     let template = with_claimed_volumes(spec);
     pod::validate_template(errors, &Cursor::new(&template, spec.at("template")));
     long_running(errors, spec, "StatefulSet");

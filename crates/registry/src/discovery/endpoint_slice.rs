@@ -67,22 +67,32 @@ impl Strategy for EndpointSlice {
         let mut errors = FieldErrors::new();
         let slice = Cursor::root(object);
         ports(&mut errors, &slice);
-        endpoints(&mut errors, &slice);
+        let counts = endpoints(&mut errors, &slice);
         address_type(&mut errors, &slice);
+        errors.extend(counts);
         errors
     }
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let (new, old) = (Cursor::root(object), Cursor::root(old));
-        ports(&mut errors, &new);
-        if new.raw("endpoints") != old.raw("endpoints") {
-            endpoints(&mut errors, &new);
+        // One that is not known is told first, one that is missing where it is found on creation too.
+        let given = !new.text("addressType").is_empty();
+        if given {
+            address_type(&mut errors, &new);
         }
-        address_type(&mut errors, &new);
+        ports(&mut errors, &new);
+        let mut counts = FieldErrors::new();
+        if new.raw("endpoints") != old.raw("endpoints") {
+            counts = endpoints(&mut errors, &new);
+        }
+        if !given {
+            address_type(&mut errors, &new);
+        }
         if new.raw("addressType") != old.raw("addressType") {
             errors.invalid(new.at("addressType"), Value::Null, crate::cursor::IMMUTABLE);
         }
+        errors.extend(counts);
         errors
     }
 
@@ -153,10 +163,12 @@ fn ports(errors: &mut FieldErrors, slice: &Cursor<'_>) {
     }
 }
 
-fn endpoints(errors: &mut FieldErrors, slice: &Cursor<'_>) {
+/// Counts are checked after everything else: they are what is returned.
+fn endpoints(errors: &mut FieldErrors, slice: &Cursor<'_>) -> FieldErrors {
     let endpoints = slice.items("endpoints");
     if endpoints.len() > 1000 {
-        return errors.push(FieldError::too_many(&slice.at("endpoints"), endpoints.len(), 1000));
+        errors.push(FieldError::too_many(&slice.at("endpoints"), endpoints.len(), 1000));
+        return FieldErrors::new();
     }
     let mut counts = FieldErrors::new();
     for endpoint in &endpoints {
@@ -176,8 +188,7 @@ fn endpoints(errors: &mut FieldErrors, slice: &Cursor<'_>) {
             _ => {}
         }
     }
-    // Counts are checked after everything else.
-    errors.extend(counts);
+    counts
 }
 
 fn one_address(errors: &mut FieldErrors, endpoint: &Cursor<'_>, address: &Cursor<'_>, kind: &str) {

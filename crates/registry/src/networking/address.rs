@@ -31,29 +31,14 @@ impl Strategy for IpAddress {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        let parent = Cursor::root(object).get("spec").get("parentRef");
-        if !parent.exists() {
-            errors.required(parent.path, "");
-            return errors;
-        }
-        let group = parent.text("group");
-        if !group.is_empty() {
-            errors.reasons(parent.at("group"), group, names::dns1123_subdomain(group));
-        }
-        for key in ["resource", "name", "namespace"] {
-            let text = parent.text(key);
-            errors.reasons(parent.at(key), text, names::path_segment(text));
-        }
-        // What is missing altogether is found by a later pass.
-        for key in ["resource", "name"].into_iter().filter(|key| parent.text(key).is_empty()) {
-            errors.required(parent.at(key), "");
-        }
+        // What is missing altogether is found by a later pass, on an update in its place.
+        let (mut errors, missing) = parent_errors(object, true);
+        errors.extend(missing);
         errors
     }
 
-    fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = self.validate_create(context, object);
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
+        let (mut errors, _) = parent_errors(object, false);
         let (new, old) = (Cursor::root(object).get("spec"), Cursor::root(old).get("spec"));
         if new.raw("parentRef") != old.raw("parentRef") {
             errors.invalid(new.at("parentRef"), Value::Null, IMMUTABLE);
@@ -68,6 +53,29 @@ impl Strategy for IpAddress {
         cells.push(cells::age(object, now).into());
         cells
     }
+}
+
+/// What is wrong with the owner of an address, and what of it is missing where that is told later.
+fn parent_errors(object: &Value, later: bool) -> (FieldErrors, FieldErrors) {
+    let (mut errors, mut missing) = (FieldErrors::new(), FieldErrors::new());
+    let parent = Cursor::root(object).get("spec").get("parentRef");
+    if !parent.exists() {
+        errors.required(parent.path, "");
+        return (errors, missing);
+    }
+    let group = parent.text("group");
+    if !group.is_empty() {
+        errors.reasons(parent.at("group"), group, names::dns1123_subdomain(group));
+    }
+    for key in ["resource", "name", "namespace"] {
+        let text = parent.text(key);
+        errors.reasons(parent.at(key), text, names::path_segment(text));
+        if text.is_empty() && key != "namespace" {
+            let found = if later { &mut missing } else { &mut errors };
+            found.required(parent.at(key), "");
+        }
+    }
+    (errors, missing)
 }
 
 impl Strategy for ServiceCidr {

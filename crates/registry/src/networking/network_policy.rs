@@ -52,21 +52,25 @@ impl Strategy for NetworkPolicy {
         let mut errors = FieldErrors::new();
         let spec = Cursor::root(object).get("spec");
         check::label_selector(&mut errors, &spec.get("podSelector"));
+        // What is missing altogether is found by a later pass.
+        let mut later = FieldErrors::new();
         for (list, peers) in [("ingress", "from"), ("egress", "to")] {
             for rule in spec.items(list) {
                 rule.items("ports").iter().for_each(|port| one_port(&mut errors, port));
-                rule.items(peers).iter().for_each(|peer| one_peer(&mut errors, peer));
+                rule.items(peers).iter().for_each(|peer| one_peer(&mut errors, &mut later, peer));
             }
         }
         let kinds = spec.items("policyTypes");
         if kinds.len() > 2 {
             let detail = "may not specify more than two policyTypes";
             errors.invalid(spec.at("policyTypes"), spec.raw("policyTypes").clone(), detail);
+            errors.extend(later);
             return errors;
         }
         for kind in kinds.iter().filter(|kind| !["Ingress", "Egress"].contains(&kind.as_text())) {
             errors.unsupported(kind.path.clone(), kind.as_text(), &["Ingress", "Egress"]);
         }
+        errors.extend(later);
         errors
     }
 }
@@ -105,13 +109,12 @@ fn one_port(errors: &mut FieldErrors, port: &Cursor<'_>) {
     }
 }
 
-fn one_peer(errors: &mut FieldErrors, peer: &Cursor<'_>) {
+fn one_peer(errors: &mut FieldErrors, later: &mut FieldErrors, peer: &Cursor<'_>) {
     let (pods, namespaces, block) = (peer.get("podSelector"), peer.get("namespaceSelector"), peer.get("ipBlock"));
     check::label_selector(errors, &pods);
     check::label_selector(errors, &namespaces);
-    let mut later = FieldErrors::new();
     if block.exists() {
-        ip_block(errors, &mut later, &block);
+        ip_block(errors, later, &block);
     }
     match [&pods, &namespaces, &block].iter().filter(|part| part.exists()).count() {
         0 => errors.required(peer.path.clone(), "must specify a peer"),
@@ -120,8 +123,6 @@ fn one_peer(errors: &mut FieldErrors, peer: &Cursor<'_>) {
         }
         _ => {}
     }
-    // What is missing altogether is found by a later pass.
-    errors.extend(later);
 }
 
 fn ip_block(errors: &mut FieldErrors, later: &mut FieldErrors, block: &Cursor<'_>) {

@@ -43,11 +43,17 @@ impl Strategy for RuntimeClass {
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let (mut errors, new) = (FieldErrors::new(), Cursor::root(object));
-        errors.named(new.at("handler"), new.text("handler"), names::dns1123_label);
+        let handler = new.text("handler");
+        if !handler.is_empty() {
+            errors.named(new.at("handler"), handler, names::dns1123_label);
+        }
+        errors.extend(parts(object));
         if new.raw("handler") != Cursor::root(old).raw("handler") {
             errors.invalid(new.at("handler"), Value::Null, IMMUTABLE);
         }
-        errors.extend(parts(object));
+        if handler.is_empty() {
+            errors.required(new.at("handler"), "");
+        }
         errors
     }
 }

@@ -60,6 +60,11 @@ impl Strategy for PriorityClass {
         errors
     }
 
+    fn deletion_refusal(&self, name: &str) -> Option<&'static str> {
+        let known = SYSTEM.iter().any(|(known, _)| *known == name);
+        known.then_some("this is a system priority class and cannot be deleted")
+    }
+
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let (new, old) = (Cursor::root(object), Cursor::root(old));

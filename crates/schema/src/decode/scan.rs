@@ -22,7 +22,7 @@ pub(crate) fn validate(input: &[u8]) -> Result<Extent, String> {
             b'{' => {
                 open.push(true);
                 if open.len() > MAX_NESTING {
-                    return Err("exceeded max depth".to_owned());
+                    return Err("invalid character '{' exceeded max depth".to_owned());
                 }
                 at = skip_space(input, at + 1);
                 match input.get(at).copied().ok_or_else(end)? {
@@ -40,7 +40,7 @@ pub(crate) fn validate(input: &[u8]) -> Result<Extent, String> {
             b'[' => {
                 open.push(false);
                 if open.len() > MAX_NESTING {
-                    return Err("exceeded max depth".to_owned());
+                    return Err("invalid character '[' exceeded max depth".to_owned());
                 }
                 at = skip_space(input, at + 1);
                 match input.get(at).copied().ok_or_else(end)? {
@@ -350,7 +350,8 @@ mod tests {
         check(r#""\x""#, "invalid character 'x' in string escape code");
         check(r#""\u00g0""#, "invalid character 'g' in \\u hexadecimal character escape");
         check("01", "invalid character '1' after top-level value");
-        check(&"[".repeat(20_000), "exceeded max depth");
+        check(&"[".repeat(20_000), "invalid character '[' exceeded max depth");
+        check(&"{\"a\":".repeat(20_000), "invalid character '{' exceeded max depth");
         check(&format!("{}{}", "[".repeat(9_999), "]".repeat(9_999)), "");
         check(r#" {"a": [1, -2.5e+3, true, false, null, "\u00e9\ud83d\ude00"]} "#, "");
     }

@@ -150,9 +150,10 @@ fn maps(catalogue: &Catalogue, merge: &Merge<'_>, value: &Value, out: &mut Set) 
     for (key, value) in as_map(Some(value)).into_iter().flatten() {
         let Some(place) = child(catalogue, merge, key) else { continue };
         let element = Element::field(key);
-        // A key of a map is owned itself; a field of a struct only through what is in it.
-        let itself =
-            value.is_null() || value.as_object().is_some_and(|m| m.is_empty()) || matches!(merge, Merge::Map(_));
+        // A key of a map is owned itself, and so is a field that its struct does not name; one that it names only through
+        // what is in it.
+        let named = matches!(merge, Merge::Struct(id) if catalogue.get(*id).field(key).is_some());
+        let itself = value.is_null() || value.as_object().is_some_and(|m| m.is_empty()) || !named;
         values(catalogue, &element, place, value, out);
         if itself {
             out.members.insert(element);

@@ -147,6 +147,7 @@ fn after_update(
     let mut own = changes.own.modified;
     own.add(changes.own.added);
     own.subtract(&STRIPPED);
+    own.subtract(&OF_DELETION);
     if own.is_empty() {
         return Ok(managers);
     }
@@ -172,13 +173,15 @@ static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
         "metadata.uid",
         "metadata.clusterName",
         "metadata.generation",
-        // Nobody deletes by writing these: they are taken away before anything is stored.
-        "metadata.deletionTimestamp",
-        "metadata.deletionGracePeriodSeconds",
         "metadata.managedFields",
         "metadata.resourceVersion",
     ])
 });
+
+/// Nobody deletes by writing these: they are taken away before anything is stored, from what is created and updated before
+/// anybody owns it.
+static OF_DELETION: LazyLock<Set> =
+    LazyLock::new(|| Set::of_paths(&["metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds"]));
 
 /// Why a configuration cannot be merged into an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

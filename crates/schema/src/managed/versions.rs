@@ -103,8 +103,12 @@ pub(super) fn prune(
         let (Some(now), Some(then)) = (merged.clone().at(write, version), pruned.clone().at(write, version)) else {
             continue;
         };
-        let told = |why| format!("failed add back owned items: {why}");
-        (merged, pruned) = (now.map_err(told)?, then.map_err(told)?);
+        let told = |what| {
+            move |why| {
+                format!("failed add back owned items: failed to convert {what} object at version {version}: {why}")
+            }
+        };
+        (merged, pruned) = (now.map_err(told("merged"))?, then.map_err(told("pruned"))?);
         // Items others own come back, …
         let kept = pruned.fields().union(&merged.named(&owned));
         pruned = merged.without(&merged.fields().difference(&kept));
@@ -112,7 +116,11 @@ pub(super) fn prune(
     // … and so does what was only removed along with its parent.
     let pruned = match pruned.at(write, &last.api_version) {
         Some(back) => {
-            let back = back.map_err(|why| format!("failed add back dangling items: {why}"))?;
+            let back = back.map_err(|why| {
+                format!(
+                    "failed add back dangling items: failed to convert pruned object to last applied version: {why}"
+                )
+            })?;
             whole.without(&whole.fields().difference(&back.fields()).intersection(&last_set))
         }
         None => whole,

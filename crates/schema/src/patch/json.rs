@@ -18,8 +18,11 @@ const MAX_UNKNOWN: usize = 100;
 
 /// Applies a list of operations.
 pub fn json_patch(document: Value, patch: &Value) -> Result<Value, PatchError> {
-    let Value::Array(operations) = patch else {
-        return Err(PatchError::BadRequest(wrong_patch(patch)));
+    let operations = match patch {
+        Value::Array(operations) => operations.as_slice(),
+        // No list is an empty one.
+        Value::Null => &[],
+        other => return Err(PatchError::BadRequest(wrong_patch(other))),
     };
     if operations.len() > MAX_OPERATIONS {
         return Err(PatchError::TooLarge(format!(
@@ -79,14 +82,18 @@ impl JsonPatcher {
             }
             "move" => {
                 let from = text("from").ok_or("missing from")?;
+                parent(&mut self.document, from).map_err(|_| missing_from(from))?;
                 let moved = self.remove(from)?;
                 let extent = Extent::of(&moved);
                 self.charge(extent.weight)?;
                 self.fits(path, extent)?;
+                parent(&mut self.document, path).map_err(|_| missing_destination(path))?;
                 self.add(path, moved)
             }
             "copy" => {
-                let found = get(&mut self.document, text("from").ok_or("missing from")?)?;
+                let from = text("from").ok_or("missing from")?;
+                parent(&mut self.document, from).map_err(|_| missing_from(from))?;
+                let found = get(&mut self.document, from)?;
                 let (extent, size) = (Extent::of(found), size(found));
                 self.copied += size;
                 if self.copied > MAX_COPIED {
@@ -96,7 +103,8 @@ impl JsonPatcher {
                     ));
                 }
                 self.admit(path, extent)?;
-                let copy = get(&mut self.document, text("from").ok_or("missing from")?)?.clone();
+                let copy = get(&mut self.document, from)?.clone();
+                parent(&mut self.document, path).map_err(|_| missing_destination(path))?;
                 self.add(path, copy)
             }
             "test" => {
@@ -129,7 +137,7 @@ impl JsonPatcher {
     }
 
     fn add(&mut self, path: &str, value: Value) -> Result<(), String> {
-        let (container, token) = parent(&mut self.document, path)?;
+        let (container, token) = parent(&mut self.document, path).map_err(|_| missing_quoted(path))?;
         match container {
             Value::Object(map) => {
                 map.insert(token, value);
@@ -151,7 +159,7 @@ impl JsonPatcher {
     }
 
     fn remove(&mut self, path: &str) -> Result<Value, String> {
-        let (container, token) = parent(&mut self.document, path)?;
+        let (container, token) = parent(&mut self.document, path).map_err(|_| missing_quoted(path))?;
         match container {
             Value::Object(map) => {
                 map.remove(&token).ok_or_else(|| format!("unable to remove nonexistent key: {token}"))
@@ -235,6 +243,18 @@ fn size(value: &Value) -> usize {
     }
 }
 
+fn missing_quoted(path: &str) -> String {
+    format!("doc is missing path: \"{path}\"")
+}
+
+fn missing_destination(path: &str) -> String {
+    format!("doc is missing destination path: {path}")
+}
+
+fn missing_from(path: &str) -> String {
+    format!("doc is missing from path: {path}")
+}
+
 fn unescape(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
@@ -281,6 +301,9 @@ fn get<'a>(document: &'a mut Value, path: &str) -> Result<&'a Value, String> {
 
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
     if path.is_empty() {
+        if !(value.is_object() || value.is_array()) {
+            return Err("replace operation value must be object or array".to_owned());
+        }
         *document = value;
         return Ok(());
     }

@@ -73,6 +73,13 @@ fn read_embedded(
     match value {
         Value::Object(map) => {
             if schema.embedded {
+                for key in ["apiVersion", "kind"] {
+                    if let Some(value) = map.get(key).filter(|value| !value.is_string()) {
+                        let place = path.within_field(key, |path| path.shown());
+                        let shown = String::from_utf8(crate::encode::encode_any(value, false)).unwrap_or_default();
+                        return Err(DecodeError::Type(format!("{place}: Invalid value: {shown}: must be a string")));
+                    }
+                }
                 let metadata = path.within_field("metadata", |path| path.shown());
                 read_metadata(map, &metadata, found)?;
             }

@@ -11,7 +11,7 @@ use crate::catalogue::{Catalogue, Field, Item, ListType, META, PatchStrategy, Sh
 pub fn custom_type(kind: &GroupVersionKind, schema: Schema) -> Type {
     let mut types = Types::default();
     let root = types.push(TypeDef::default());
-    let metadata = types.copy(&format!("{META}.ObjectMeta"));
+    let metadata = types.metadata();
     let mut fields = vec![
         field("kind", scalar(Shape::String)),
         field("apiVersion", scalar(Shape::String)),
@@ -59,6 +59,8 @@ fn field(name: &str, item: Item) -> Field {
 #[derive(Default)]
 struct Types {
     list: Vec<TypeDef>,
+    /// Of the object itself and of those that stand inside of it.
+    metadata: Option<Shape>,
 }
 
 impl Types {
@@ -66,6 +68,16 @@ impl Types {
         let id = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         self.list.push(definition);
         id
+    }
+
+    fn metadata(&mut self) -> Shape {
+        match &self.metadata {
+            Some(known) => known.clone(),
+            None => {
+                let copied = self.copy(&format!("{META}.ObjectMeta"));
+                self.metadata.insert(copied).clone()
+            }
+        }
     }
 
     /// A built-in type and all it consists of.
@@ -135,7 +147,7 @@ impl Types {
             Additional::Anything if schema.properties.is_empty() => return Shape::Map(Box::new(scalar(Shape::Any))),
             _ => {}
         }
-        if schema.preserve_unknown && schema.properties.is_empty() && !schema.atomic_map {
+        if schema.preserve_unknown && schema.properties.is_empty() && !schema.atomic_map && !schema.embedded {
             return Shape::Any;
         }
         let id = self.push(TypeDef::default());
@@ -144,7 +156,8 @@ impl Types {
             for name in ["apiVersion", "kind"] {
                 fields.push(field(name, scalar(Shape::String)));
             }
-            fields.push(field("metadata", scalar(Shape::Any)));
+            let metadata = self.metadata();
+            fields.push(field("metadata", scalar(metadata)));
         }
         for (name, of) in &schema.properties {
             if !(schema.embedded && super::is_resource_field(name)) {

@@ -129,10 +129,11 @@ fn combinations(schema: &Schema, value: &Value, old: Option<&Value>, at: &At<'_>
     }
     if !schema.all_of.is_empty() {
         let outcomes: Vec<FieldErrors> = schema.all_of.iter().map(outcome).collect();
-        let all = outcomes.iter().all(|found| found.is_empty());
+        let valid = outcomes.iter().filter(|found| found.is_empty()).count();
         outcomes.into_iter().for_each(|found| errors.extend(found));
-        if !all {
-            errors.push(placeless(format!("\"{name}\" must validate all the schemas (allOf)")));
+        if valid < schema.all_of.len() {
+            let none = if valid == 0 { ". None validated" } else { "" };
+            errors.push(placeless(format!("\"{name}\" must validate all the schemas (allOf){none}")));
         }
     }
     if let Some(not) = &schema.not

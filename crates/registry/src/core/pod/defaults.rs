@@ -64,6 +64,9 @@ fn container(container: &mut Object) {
     for variable in maps_mut(container, "env") {
         if let Some(source) = map_mut(variable, "valueFrom") {
             reference(source);
+            if let Some(file) = map_mut(source, "fileKeyRef") {
+                default_to(file, "optional", false);
+            }
         }
     }
     if let Some(resources) = map_mut(container, "resources") {

@@ -79,12 +79,39 @@ pub fn validate(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>) {
     // Containers for a look never start again, whatever the policy says.
     transitions(errors, &status, &before, "ephemeralContainerStatuses", &Cursor::root(&Value::Null), "");
     claims(errors, &status, &new.get("spec"));
+    for key in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        status.items(key).iter().for_each(|one| user(errors, &one.get("user"), new.get("spec").get("os").text("name")));
+    }
     addresses(errors, &status, &before, "podIP", "podIPs");
     addresses(errors, &status, &before, "hostIP", "hostIPs");
     for one in status.items("ephemeralContainerStatuses") {
         if !one.array("allocatedResourcesStatus").is_empty() {
             errors.forbidden(one.at("allocatedResourcesStatus"), "must not be specified in container status");
         }
+    }
+}
+
+/// Who a container runs as, by what the runtime says: its ids are wider than those a pod may ask for.
+fn user(errors: &mut FieldErrors, user: &Cursor<'_>, system: &str) {
+    let linux = user.get("linux");
+    match system {
+        "windows" if linux.exists() => errors.forbidden(linux.path.clone(), "cannot be set for a windows pod"),
+        "" | "linux" if linux.exists() => {
+            let (uid, most) = (linux.number("uid"), i64::from(u32::MAX));
+            if !(0..=most).contains(&uid) {
+                errors.invalid(linux.at("uid"), uid, format!("must be between 0 and {most}, inclusive"));
+            }
+            let group = |errors: &mut FieldErrors, path, gid: i64| {
+                if !(0..=i64::from(i32::MAX)).contains(&gid) {
+                    errors.invalid(path, gid, format!("must be between 0 and {}, inclusive", i32::MAX));
+                }
+            };
+            group(errors, linux.at("gid"), linux.number("gid"));
+            for id in linux.items("supplementalGroups") {
+                group(errors, id.path.clone(), id.value.as_i64().unwrap_or_default());
+            }
+        }
+        _ => {}
     }
 }
 
