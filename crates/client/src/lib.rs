@@ -16,6 +16,7 @@ pub mod expectations;
 pub mod informer;
 pub mod key;
 pub mod leader;
+pub mod lean;
 pub mod metrics;
 pub mod owner;
 pub mod queue;

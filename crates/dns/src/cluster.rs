@@ -4,24 +4,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ferry_client::lean::{Member, Slice};
 use ferry_client::{Index, Informer};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
-
-/// The label by which a slice names its service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Set on the slices of headless services only.
-const HEADLESS: &str = "service.kubernetes.io/headless";
 
 #[derive(Clone)]
 pub(crate) struct Cluster {
     services: Informer<Service>,
-    slices: Informer<EndpointSlice>,
+    slices: Informer<Slice>,
     namespaces: Informer<Namespace>,
     services_by_address: Index<Service>,
-    slices_by_service: Index<EndpointSlice>,
-    slices_by_address: Index<EndpointSlice>,
+    slices_by_service: Index<Slice>,
+    slices_by_address: Index<Slice>,
     changes: Arc<AtomicU64>,
 }
 
@@ -50,18 +45,13 @@ pub(crate) enum Target {
 }
 
 impl Cluster {
-    pub(crate) fn new(
-        services: Informer<Service>,
-        slices: Informer<EndpointSlice>,
-        namespaces: Informer<Namespace>,
-    ) -> Self {
+    pub(crate) fn new(services: Informer<Service>, slices: Informer<Slice>, namespaces: Informer<Namespace>) -> Self {
         let services_by_address = services
             .index("dns: address", |service: &Service| addresses_of(service).iter().map(IpAddr::to_string).collect());
         let slices_by_service =
-            slices.index("dns: service", |slice: &EndpointSlice| service_of(slice).into_iter().collect());
-        let slices_by_address = slices.index("dns: address", |slice: &EndpointSlice| {
-            let endpoints = slice.endpoints.iter().flatten();
-            endpoints.flat_map(|endpoint| &endpoint.addresses).filter_map(|text| canonical(text)).collect()
+            slices.index("dns: service", |slice: &Slice| slice.service.iter().map(ToString::to_string).collect());
+        let slices_by_address = slices.index("dns: address", |slice: &Slice| {
+            slice.endpoints.iter().flat_map(Member::addresses).map(IpAddr::to_string).collect()
         });
         let changes = Arc::new(AtomicU64::new(0));
         count(&services, &changes);
@@ -103,22 +93,16 @@ impl Cluster {
             let ports: Vec<Port> = slice
                 .ports
                 .iter()
-                .flatten()
-                .filter_map(|port| {
-                    Some(Port {
-                        name: port.name.clone().unwrap_or_default(),
-                        protocol: port.protocol.as_deref().unwrap_or("TCP").to_ascii_lowercase(),
-                        number: u16::try_from(port.port?).ok()?,
-                    })
+                .map(|port| Port {
+                    name: port.name.to_string(),
+                    protocol: port.protocol.to_ascii_lowercase(),
+                    number: port.number,
                 })
                 .collect();
-            for endpoint in slice.endpoints.iter().flatten() {
-                if !is_ready(endpoint) {
-                    continue;
-                }
-                for address in endpoint.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok()) {
-                    let name = host_name(endpoint, &address, pod_names);
-                    hosts.push(Host { address, name: name.to_ascii_lowercase(), ports: ports.clone() });
+            for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.ready) {
+                for address in endpoint.addresses() {
+                    let name = host_name(endpoint, address, pod_names).to_ascii_lowercase();
+                    hosts.push(Host { address: *address, name, ports: ports.clone() });
                 }
             }
         }
@@ -136,13 +120,15 @@ impl Cluster {
         }
         let mut names = Vec::new();
         for slice in self.slices_by_address.get(&text) {
-            let Some(service) = service_of(&slice) else { continue };
-            let (namespace, service) = service.split_once('/').unwrap_or_default();
-            let headless = slice.labels().contains_key(HEADLESS)
-                || self.services.get(namespace, service).is_some_and(|service| is_headless(&service));
-            for endpoint in slice.endpoints.iter().flatten().filter(|endpoint| is_ready(endpoint)) {
-                let ours = endpoint.addresses.iter().filter_map(|text| canonical(text)).any(|other| other == text);
-                if ours && (headless || endpoint.hostname.is_some()) {
+            let Some((namespace, service)) = slice.service.as_deref().and_then(|service| service.split_once('/'))
+            else {
+                continue;
+            };
+            let headless =
+                slice.is_headless || self.services.get(namespace, service).is_some_and(|service| is_headless(&service));
+            for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.ready) {
+                let has_name = endpoint.names().is_some_and(|names| names.hostname.is_some());
+                if endpoint.addresses().contains(&address) && (headless || has_name) {
                     let host = host_name(endpoint, &address, pod_names);
                     names.push(format!("{host}.{service}.{namespace}"));
                 }
@@ -177,11 +163,6 @@ fn addresses_of(service: &Service) -> Vec<IpAddr> {
     }
 }
 
-fn service_of(slice: &EndpointSlice) -> Option<String> {
-    let name = slice.labels().get(SERVICE_NAME)?;
-    Some(format!("{}/{name}", slice.namespace().unwrap_or_default()))
-}
-
 fn service_port(port: &ServicePort) -> Option<Port> {
     Some(Port {
         name: port.name.clone().unwrap_or_default(),
@@ -190,18 +171,12 @@ fn service_port(port: &ServicePort) -> Option<Port> {
     })
 }
 
-fn canonical(text: &str) -> Option<String> {
-    text.parse::<IpAddr>().ok().map(|address| address.to_string())
-}
-
-fn is_ready(endpoint: &Endpoint) -> bool {
-    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
-}
-
 /// The label of an endpoint: its own, perhaps that of its pod, else its address.
-fn host_name(endpoint: &Endpoint, address: &IpAddr, pod_names: bool) -> String {
-    let pod = || endpoint.target_ref.as_ref().filter(|_| pod_names)?.name.clone();
-    endpoint.hostname.clone().or_else(pod).unwrap_or_else(|| dashed(address))
+fn host_name(endpoint: &Member, address: &IpAddr, pod_names: bool) -> String {
+    let names = endpoint.names();
+    let own = names.and_then(|names| names.hostname.as_deref());
+    let pod = || names.filter(|_| pod_names)?.target.as_deref();
+    own.or_else(pod).map_or_else(|| dashed(address), str::to_owned)
 }
 
 /// An address as one label: `10-244-0-5`.
@@ -219,6 +194,7 @@ pub(crate) fn undashed(label: &str) -> Option<IpAddr> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
     use serde_json::{Value, json};
 
     fn parse<K: serde::de::DeserializeOwned>(value: Value) -> K {
@@ -248,12 +224,13 @@ pub(crate) mod tests {
                 "addressType": "IPv4", "endpoints": endpoints, "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
             })
         };
-        slices.apply(parse(slice("web", json!([{"addresses": ["10.244.0.9"]}]))));
+        let parse_slice = |value| Slice::from(parse::<EndpointSlice>(value));
+        slices.apply(parse_slice(slice("web", json!([{"addresses": ["10.244.0.9"]}]))));
         let members = json!([
             {"addresses": ["10.244.0.5"], "hostname": "db-0"}, {"addresses": ["10.244.0.6"]},
             {"addresses": ["10.244.0.7"], "hostname": "db-2", "conditions": {"ready": false}},
         ]);
-        slices.apply(parse(slice("db", members)));
+        slices.apply(parse_slice(slice("db", members)));
         namespaces.apply(parse(json!({"metadata": {"name": "default"}})));
         services.mark_synced();
         slices.mark_synced();

@@ -107,7 +107,7 @@ pub type Starting<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Listens and answers until `tasks` stops. Names of the cluster get SERVFAIL until the caches have been filled once.
 pub fn start<'a>(config: Config, informers: &Informers, tasks: &'a Tasks) -> Starting<'a, Result<DnsServer, DnsError>> {
-    let cluster = Cluster::new(informers.of(), informers.of(), informers.of());
+    let cluster = Cluster::new(informers.of(), informers.projected(), informers.of());
     let client = informers.client().clone();
     Box::pin(async move {
         let (server, live) = serve(config, cluster, tasks).await?;

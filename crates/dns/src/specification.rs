@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 
 use ferry_client::Informer;
+use ferry_client::lean::Slice;
 use hickory_proto::rr::RecordType::{self, A, AAAA, CNAME, PTR, SRV, TXT};
 use hickory_proto::rr::{Name, Record};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use crate::answer::{Outcome, Zone, reverse_address};
@@ -32,8 +34,9 @@ fn cluster() -> Cluster {
     let slice = |service: &str, family: &str, endpoints: Value| {
         let metadata = json!({"name": format!("{service}-{}", family.to_lowercase()), "namespace": "default",
             "labels": {"kubernetes.io/service-name": service}});
-        parse(json!({"metadata": metadata, "addressType": family, "endpoints": endpoints,
-            "ports": [{"name": "https", "port": 8443, "protocol": "TCP"}, {"name": "quic", "port": 8443, "protocol": "UDP"}]}))
+        let slice = json!({"metadata": metadata, "addressType": family, "endpoints": endpoints,
+            "ports": [{"name": "https", "port": 8443, "protocol": "TCP"}, {"name": "quic", "port": 8443, "protocol": "UDP"}]});
+        Slice::from(parse::<EndpointSlice>(slice))
     };
     slices.apply(slice("kubernetes", "IPv4", json!([{"addresses": ["10.10.0.1"], "hostname": "first"}])));
     slices.apply(slice(

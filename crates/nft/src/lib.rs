@@ -1,9 +1,11 @@
-//! The packet rules of a machine that others share: changes as one transaction (`run`), word of what others change (`watch`),
+//! The packet rules of a machine that others share: changes as one transaction (`transaction`, `element`), through the program
+//! `nft` or straight to the kernel (`run`, `writer`), word of what others change (`watch`),
 //! and pods' packets let through where others drop what they do not know (`foreign`, `legacy`). `guard` keeps all of it.
 //! `ports` tells which pod is at which port of a bridge.
 //!
 //! Must not depend on any other crate of Ferry but `tasks`.
 
+mod element;
 mod foreign;
 mod guard;
 mod legacy;
@@ -11,16 +13,23 @@ mod local;
 pub mod netlink;
 mod ports;
 mod run;
+mod transaction;
 pub mod wait;
 mod watch;
+mod writer;
 
+pub use element::{Device, Element, Part, Protocol, Value, Verdict};
 pub use foreign::Passage;
 pub use guard::{Guard, Guarded, Repaired, remove};
 pub use legacy::Legacy;
 pub use local::local_addresses;
 pub use ports::{Port, bridge_ports};
 pub use run::{Nft, NftError};
+pub use transaction::{Elements, Family, Transaction, Verb};
 pub use watch::{Changed, Pace, Watch};
+pub use writer::Writer;
 
+#[cfg(test)]
+mod equality_tests;
 #[cfg(test)]
 mod kernel_tests;

@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 pub const REQUEST: u16 = 1;
 pub const ACKNOWLEDGE: u16 = 4;
+pub const CREATE: u16 = 0x400;
 pub const DUMP: u16 = 0x300;
 const DONE: u16 = 3;
 pub const ERROR: u16 = 2;
@@ -35,16 +36,38 @@ pub fn listen(group: u32) -> std::io::Result<OwnedFd> {
 }
 
 pub fn send(socket: &impl AsFd, kind: u16, flags: u16, family: u8, attributes: &[u8]) -> std::io::Result<()> {
-    let length = 16 + 4 + attributes.len();
-    let mut message = Vec::with_capacity(length);
-    message.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
-    message.extend(kind.to_ne_bytes());
-    message.extend(flags.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend([family, 0, 0, 0]);
-    message.extend(attributes);
-    sendto(socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    let mut bytes = Vec::with_capacity(16 + 4 + attributes.len());
+    message(&mut bytes, kind, flags, 0, |out| {
+        out.extend([family, 0, 0, 0]);
+        out.extend(attributes);
+    });
+    sendto(socket, &bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     Ok(())
+}
+
+/// Appends a message; answers to it have its number.
+pub(crate) fn message(out: &mut Vec<u8>, kind: u16, flags: u16, number: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    let begin = out.len();
+    out.extend([0; 4]);
+    out.extend(kind.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
+    out.extend(number.to_ne_bytes());
+    out.extend([0; 4]);
+    body(out);
+    let length = u32::try_from(out.len() - begin).unwrap_or(u32::MAX);
+    out[begin..begin + 4].copy_from_slice(&length.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// Appends an attribute. Whoever puts much into one looks that it stays below 64 KiB.
+pub(crate) fn put(out: &mut Vec<u8>, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
+    let begin = out.len();
+    out.extend([0; 2]);
+    out.extend(kind.to_ne_bytes());
+    value(out);
+    let length = u16::try_from(out.len() - begin).unwrap_or(u16::MAX);
+    out[begin..begin + 2].copy_from_slice(&length.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
 }
 
 pub fn receive(socket: &impl AsFd) -> std::io::Result<Vec<u8>> {
@@ -107,12 +130,11 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8], &[u8])>
 
 /// One attribute that holds a text.
 pub fn text_attribute(kind: u16, text: &str) -> Vec<u8> {
-    let length = u16::try_from(4 + text.len() + 1).unwrap_or(u16::MAX);
-    let mut bytes = Vec::from(length.to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(text.as_bytes());
-    bytes.push(0);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    let mut bytes = Vec::new();
+    put(&mut bytes, kind, |out| {
+        out.extend(text.as_bytes());
+        out.push(0);
+    });
     bytes
 }
 

@@ -1,12 +1,17 @@
-//! Running `nft`: one process per transaction, all or nothing.
+//! Transactions, all or nothing: elements go straight to the kernel, anything else through one process of `nft`.
 
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use crate::transaction::Transaction;
 use crate::watch::Writers;
+use crate::writer::Writer;
 
 /// A transaction of a large cluster takes a second or two; beyond this the kernel or the tool is stuck.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,11 +33,63 @@ pub enum NftError {
 pub struct Nft {
     command: Vec<String>,
     writers: Writers,
+    direct: Arc<Mutex<Direct>>,
+}
+
+/// What leads to the kernel without a process.
+#[derive(Clone, Debug)]
+enum Direct {
+    /// Nothing was to be written yet.
+    Closed,
+    Open(Writer),
+    Impossible,
 }
 
 impl Nft {
+    /// A command of several words may lead to another network than this process is in: then everything goes through it.
     pub fn new(command: Vec<String>) -> Self {
-        Self { command, writers: Writers::default() }
+        let direct = if command.len() == 1 { Direct::Closed } else { Direct::Impossible };
+        Self { command, writers: Writers::default(), direct: Arc::new(Mutex::new(direct)) }
+    }
+
+    /// With a writer to the network that the command is for.
+    pub fn with_writer(command: Vec<String>, writer: Writer) -> Self {
+        let writers = Writers::default();
+        writers.keep(writer.port());
+        Self { command, writers, direct: Arc::new(Mutex::new(Direct::Open(writer))) }
+    }
+
+    /// None where there is none: this machine or this user may not have the right to it.
+    fn writer(&self) -> Option<Writer> {
+        let mut direct = self.direct.lock();
+        if matches!(*direct, Direct::Closed) {
+            *direct = match Writer::open() {
+                Ok(writer) => {
+                    self.writers.keep(writer.port());
+                    Direct::Open(writer)
+                }
+                Err(error) => {
+                    tracing::warn!("packet rules are written through `{}` alone: {error}", self.command.join(" "));
+                    Direct::Impossible
+                }
+            };
+        }
+        match &*direct {
+            Direct::Open(writer) => Some(writer.clone()),
+            Direct::Closed | Direct::Impossible => None,
+        }
+    }
+
+    /// Applies a transaction: straight to the kernel where it is of elements alone, and of a size that can be sent whole.
+    pub async fn commit(&self, transaction: &Transaction) -> Result<(), NftError> {
+        if let Some(batch) = transaction.batch()
+            && let Some(writer) = self.writer().filter(|writer| writer.has_room(&batch))
+        {
+            let written = tokio::task::spawn_blocking(move || writer.write(&batch)).await;
+            let refused = |message| NftError::Refused { command: "netlink".to_owned(), message };
+            return written.unwrap_or_else(|error| Err(error.to_string())).map_err(refused);
+        }
+        self.apply(&transaction.script()).await
     }
 
     pub(crate) fn writers(&self) -> Writers {

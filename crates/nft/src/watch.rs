@@ -21,21 +21,34 @@ const NEW_GENERATION: u16 = 15;
 /// In every message about a table, or about something in one.
 const TABLE: u16 = 1;
 
-/// Sockets of processes that change rules for us: the kernel names a process's first one after the process.
+/// Sockets that change rules for us.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Writers(Arc<Mutex<VecDeque<u32>>>);
+pub(crate) struct Writers(Arc<Mutex<Ports>>);
+
+#[derive(Debug, Default)]
+struct Ports {
+    /// Of processes that end soon: the kernel names a process's first socket after the process.
+    processes: VecDeque<u32>,
+    /// This process keeps it.
+    own: Option<u32>,
+}
 
 impl Writers {
     pub(crate) fn add(&self, process: u32) {
-        let mut known = self.0.lock();
+        let known = &mut self.0.lock().processes;
         if known.len() >= 64 {
             known.pop_front();
         }
         known.push_back(process);
     }
 
+    pub(crate) fn keep(&self, port: u32) {
+        self.0.lock().own = Some(port);
+    }
+
     fn has(&self, port: u32) -> bool {
-        self.0.lock().contains(&port)
+        let known = self.0.lock();
+        known.own == Some(port) || known.processes.contains(&port)
     }
 }
 

@@ -220,7 +220,7 @@ fn tiers_decide_as_the_api_says() {
         case.apply(&mut state, false);
         state.transaction();
         assert!(PODS.iter().all(|(from, _)| PODS.iter().all(|(to, _)| reaches(&state, from, to, 80))), "{}", case.name);
-        let whole = state.resync().script;
+        let whole = state.resync().script();
         assert!(!whole.contains("add set") && !whole.contains("add chain"), "{}: {whole}", case.name);
     }
 }
@@ -242,11 +242,11 @@ fn labels_of_namespaces_and_nodes_are_followed() {
     let there = |state: &State| state.allows(address("y/a"), [192, 0, 2, 2].into(), Protocol::Tcp, 22);
     assert!(there(&state));
     state.node(&node("n2", "192.0.2.2"), true);
-    let script = state.transaction().script;
+    let script = state.transaction().script();
     assert_eq!(script.lines().count(), 1, "{script}");
     assert!(!there(&state));
     state.node(&node("n2", "192.0.2.2"), true);
-    assert!(state.transaction().script.is_empty(), "nothing that matters changed");
+    assert!(state.transaction().script().is_empty(), "nothing that matters changed");
     state.node(&node("n2", "192.0.2.2"), false);
     state.transaction();
     assert!(there(&state));
@@ -265,7 +265,7 @@ fn pods_with_the_same_policies_share_a_chain() {
     let mut state = cases::state();
     let spec = of_x("Admin", 0, json!([from("Deny", peer("y"), Value::Null)]), json!([]));
     state.cluster_policy(&cluster_policy("shared", &spec), true);
-    let script = state.transaction().script;
+    let script = state.transaction().script();
     assert_eq!(script.matches("add chain").count(), 2, "one of the tier, one of the pods: {script}");
     assert!(script.contains("drop comment \"Admin shared\""), "{script}");
 }

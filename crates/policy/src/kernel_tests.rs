@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener
 use std::time::Duration;
 
 use ferry_client::Informer;
-use ferry_nft::{Nft, Watch};
+use ferry_nft::{Nft, Watch, Writer};
 use ferry_tasks::Tasks;
 use ferry_testkit::network::Namespaces;
 use serde_json::json;
@@ -57,7 +57,8 @@ impl Lab {
     }
 
     fn nft(&self) -> Nft {
-        Nft::new(self.command("node", "nft"))
+        let writer = self.within("node", || Writer::open().expect("a socket"));
+        Nft::with_writer(self.command("node", "nft"), writer)
     }
 
     /// Servers at ports 80 and 81 that send everything back.
@@ -124,8 +125,8 @@ fn echoes(stream: &mut TcpStream, time: Duration) -> bool {
 }
 
 async fn change(lab: &Lab, state: &mut State) {
-    let script = state.transaction().script;
-    lab.nft().apply(&script).await.unwrap_or_else(|error| panic!("{error}\n{script}"));
+    let rules = state.transaction().rules;
+    lab.nft().commit(&rules).await.unwrap_or_else(|error| panic!("{error}\n{}", rules.script()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,7 +134,7 @@ async fn upstreams_cases_hold_with_real_packets() {
     let Some(lab) = Lab::new("c") else { return };
     PODS.iter().for_each(|(name, _)| lab.serve(name));
     let mut state = cases::state();
-    lab.nft().apply(&state.resync().script).await.expect("the table without policies");
+    lab.nft().apply(&state.resync().script()).await.expect("the table without policies");
     for case in cases::all() {
         let policies: Vec<_> = (0..).zip(&case.policies).collect();
         for (number, (namespace, spec)) in &policies {
@@ -170,7 +171,7 @@ async fn connections_end_when_a_policy_forbids_them() {
     let Some(lab) = Lab::new("e") else { return };
     ["x/a", "node"].iter().for_each(|name| lab.serve(name));
     let mut state = cases::state();
-    lab.nft().apply(&state.resync().script).await.expect("the table");
+    lab.nft().apply(&state.resync().script()).await.expect("the table");
     let mut from_b = lab.connect("x/b", "10.244.0.10:80");
     let mut from_y = lab.connect("y/a", "10.244.0.10:80");
     // Flows that the kernel remembers: one of a pod that stays welcome, one of a pod that does not.
@@ -215,7 +216,7 @@ async fn nodes_services_and_the_world_are_judged_as_upstream_says() {
     let service = "table ip service {\n chain pre { type nat hook prerouting priority -100; ip daddr 10.96.0.7 tcp dport 8 dnat to 10.244.0.10:80; }\n chain post { type nat hook postrouting priority 100; ip saddr 10.244.0.10 ip daddr 10.244.0.10 masquerade; }\n}\n";
     lab.nft().apply(service).await.expect("a Service");
     let mut state = cases::state();
-    lab.nft().apply(&state.resync().script).await.expect("the table");
+    lab.nft().apply(&state.resync().script()).await.expect("the table");
     let closed = json!({"podSelector": {"matchLabels": {"pod": "a"}}, "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": [{"podSelector": {"matchLabels": {"pod": "b"}}}], "ports": [{"port": 80}]}]});
     state.policy(&policy("x", "p", &closed), true);
@@ -245,7 +246,7 @@ async fn tiers_of_cluster_policies_hold_with_real_packets() {
     let Some(lab) = Lab::new("t") else { return };
     PODS.iter().map(|(name, _)| *name).chain(["node"]).for_each(|name| lab.serve(name));
     let mut state = cases::state();
-    lab.nft().apply(&state.resync().script).await.expect("the table");
+    lab.nft().apply(&state.resync().script()).await.expect("the table");
     for case in cluster_cases::all() {
         case.apply(&mut state, true);
         change(&lab, &mut state).await;
@@ -327,7 +328,7 @@ async fn changes_reach_the_kernel_and_a_lost_table_comes_back() {
 async fn no_way_around_policies_without_a_pods_address() {
     let Some(lab) = Lab::new("n") else { return };
     let mut state = cases::state();
-    lab.nft().apply(&state.resync().script).await.expect("the table");
+    lab.nft().apply(&state.resync().script()).await.expect("the table");
     let group = Ipv4Addr::new(239, 1, 2, 3);
     let (link_local, received) = lab.within("x/a", move || {
         let listener = TcpListener::bind("[::]:82").expect("tcp");
@@ -385,8 +386,8 @@ async fn bind(lab: &Lab, ports: &mut crate::ports::Ports, fresh: &[IpAddr]) -> u
     let (new, all) = lab.within("node", move || ferry_nft::bridge_ports("br0", &known).expect("ports"));
     let new: Vec<_> = new.into_iter().filter_map(|port| ports.judged(port, &own, &fresh)).collect();
     let count = new.len();
-    let script = ports.script(new, &all);
-    lab.nft().apply(&script).await.unwrap_or_else(|error| panic!("{error}\n{script}"));
+    let rules = ports.transaction(new, &all);
+    lab.nft().commit(&rules).await.unwrap_or_else(|error| panic!("{error}\n{}", rules.script()));
     ports.are_written(true);
     count
 }
@@ -451,7 +452,7 @@ async fn a_pod_speaks_with_its_own_addresses_only() {
 
     // Another pod at a port of its own, and one that is gone.
     let all = ports.known(&[]);
-    assert_eq!(ports.script(Vec::new(), &all), "", "nothing is new");
+    assert!(ports.transaction(Vec::new(), &all).is_empty(), "nothing is new");
     lab.inside("node", "ip link delete xc");
     assert_eq!(bind(&lab, &mut ports, &[]).await, 0);
     // One that the kubelet tells of again is looked at again: it has what it had, and what it was told to have.

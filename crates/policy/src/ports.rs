@@ -5,10 +5,9 @@
 //! changes the addresses inside the pod afterwards gains nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
-use ferry_nft::{Nft, NftError, Port, bridge_ports};
+use ferry_nft::{Device, Element, Elements, Family, Nft, NftError, Part, Port, Transaction, Verb, bridge_ports};
 
 #[derive(Debug)]
 pub(crate) struct Ports {
@@ -74,11 +73,11 @@ impl Ports {
         let (new, all) = found.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         // Others are about to get their addresses.
         let new = new.into_iter().filter_map(|port| self.judged(port, own, fresh)).collect();
-        let script = self.script(new, &all);
-        if script.is_empty() {
+        let transaction = self.transaction(new, &all);
+        if transaction.is_empty() {
             return Ok(());
         }
-        match nft.apply(&script).await {
+        match nft.commit(&transaction).await {
             Ok(()) => {
                 self.is_written = true;
                 Ok(())
@@ -98,41 +97,56 @@ impl Ports {
     }
 
     /// The transaction after which the kernel holds these ports too, and of the others only those among `all`.
-    pub(crate) fn script(&mut self, new: Vec<Port>, all: &BTreeSet<u32>) -> String {
-        let mut text = String::new();
+    pub(crate) fn transaction(&mut self, new: Vec<Port>, all: &BTreeSet<u32>) -> Transaction {
+        let mut transaction = Transaction::default();
         let again: BTreeSet<u32> = new.iter().map(|port| port.index).collect();
         let gone = self.bound.extract_if(.., |index, _| !all.contains(index) || again.contains(index));
         let gone: Vec<Port> = gone.map(|(_, port)| port).collect();
         if self.is_written {
-            gone.iter().for_each(|port| self.write("delete", port, &mut text));
-            new.iter().for_each(|port| self.write("add", port, &mut text));
+            transaction.elements = self.elements(Verb::Delete, gone.iter());
+            transaction.elements.extend(self.elements(Verb::Add, new.iter()));
             self.bound.extend(new.into_iter().map(|port| (port.index, port)));
         } else {
-            text.push_str(&frame(&self.table));
+            transaction.before = frame(&self.table);
             self.bound.extend(new.into_iter().map(|port| (port.index, port)));
-            self.bound.values().for_each(|port| self.write("add", port, &mut text));
+            transaction.elements = self.elements(Verb::Add, self.bound.values());
         }
-        text
+        transaction
     }
 
-    fn write(&self, verb: &str, port: &Port, text: &mut String) {
-        let (table, name) = (&self.table, &port.name);
-        let mut element = |set: &str, value: String| {
-            let _ = writeln!(text, "{verb} element bridge {table} {set} {{ \"{name}\"{value} }}");
-        };
-        let hardware: Vec<String> = port.hardware.iter().map(|byte| format!("{byte:02x}")).collect();
-        element("hardware", format!(" . {}", hardware.join(":")));
-        for address in &port.addresses {
-            match address {
-                IpAddr::V4(address) => element("addresses-4", format!(" . {address}")),
-                IpAddr::V6(address) => {
-                    element("addresses-6", format!(" . {address}"));
-                    element("targets", format!(" . {:#034x}", Ipv6Addr::to_bits(*address)));
+    fn elements<'a>(&self, verb: Verb, ports: impl Iterator<Item = &'a Port>) -> Vec<Elements> {
+        let mut lists: BTreeMap<&str, Vec<Element>> = BTreeMap::new();
+        for port in ports {
+            // `nft` could not write it.
+            let Some(device) = Device::new(&port.name) else {
+                tracing::error!("the pod at {:?} may use others' addresses, since a rule cannot name it", port.name);
+                continue;
+            };
+            let mut add = |set, part: Option<Part>| {
+                let key = [Part::Device(device)].into_iter().chain(part).collect();
+                lists.entry(set).or_default().push(Element { key, value: None });
+            };
+            add("hardware", Some(Part::Hardware(port.hardware)));
+            for address in &port.addresses {
+                match address {
+                    IpAddr::V4(_) => add("addresses-4", Some(Part::Address(*address))),
+                    IpAddr::V6(sixth) => {
+                        add("addresses-6", Some(Part::Address(*address)));
+                        add("targets", Some(Part::Bits(sixth.octets())));
+                    }
                 }
             }
+            // From then on the others count.
+            add("ports", None);
         }
-        // Last: from then on the others count.
-        element("ports", String::new());
+        let of = |(set, list): (&str, _)| Elements {
+            verb,
+            family: Family::Bridge,
+            table: self.table.clone(),
+            set: set.to_owned(),
+            list,
+        };
+        lists.into_iter().map(of).collect()
     }
 }
 

@@ -39,7 +39,7 @@ fn upstreams_cases_hold() {
         }
         state.transaction();
         assert!(PODS.iter().all(|(from, _)| PODS.iter().all(|(to, _)| reaches(&state, from, to))), "{}", case.name);
-        let whole = state.resync().script;
+        let whole = state.resync().script();
         assert!(!whole.contains("add set") && !whole.contains("add chain"), "{}: {whole}", case.name);
     }
 }
@@ -110,15 +110,15 @@ fn a_new_pod_is_closed_before_anybody_else_knows_its_address() {
     let fresh = pod("z/new", json!({}), None);
     let at = "10.244.0.99";
     state.told(&fresh, vec![at.parse().expect("an address")]);
-    let script = state.transaction().script;
+    let script = state.transaction().script();
     assert!(script.contains("isolated-egress-4 { 10.244.0.99 : goto egress-"), "{script}");
     let from: IpAddr = at.parse().expect("an address");
     assert!(!state.allows(from, address("x/a"), Protocol::Tcp, 80));
     // The informer's older word does not open it.
     state.pod(&fresh, true);
-    assert!(state.transaction().script.is_empty());
+    assert!(state.transaction().script().is_empty());
     state.pod(&pod("z/new", json!({}), Some(at)), true);
-    assert!(state.transaction().script.is_empty());
+    assert!(state.transaction().script().is_empty());
     // Another pod has the address before the end of this one is told.
     state.told(&pod("x/next", json!({}), None), vec![from]);
     state.transaction();
@@ -155,19 +155,19 @@ fn a_change_writes_only_what_it_changes() {
     state.transaction();
     // A pod that a single set takes in.
     state.pod(&pod("x/n", json!({"l": "l7"}), Some("10.244.0.77")), true);
-    let script = state.transaction().script;
+    let script = state.transaction().script();
     assert_eq!(script.lines().count(), 1, "{script}");
     assert!(script.starts_with("add element inet t pods-") && script.contains("{ 10.244.0.77 }"), "{script}");
     // Its status changes, its labels do not.
     state.pod(&pod("x/n", json!({"l": "l7"}), Some("10.244.0.77")), true);
-    assert!(state.transaction().script.is_empty());
+    assert!(state.transaction().script().is_empty());
     state.pod(&pod("x/n", json!({"l": "l7"}), Some("10.244.0.77")), false);
     let gone = state.transaction();
-    assert!(gone.forbids && gone.script.starts_with("delete element"), "{}", gone.script);
+    assert!(gone.forbids && gone.script().starts_with("delete element"), "{}", gone.script());
     // Equal selectors of several policies share one set.
     let spec = json!({"podSelector": {}, "ingress": [{"from": [{"podSelector": {"matchLabels": {"l": "l7"}}}], "ports": [{"port": 1}]}]});
     state.policy(&policy("x", "again", &spec), true);
-    assert!(!state.transaction().script.contains("add set"));
+    assert!(!state.transaction().script().contains("add set"));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn both_families_have_rules() {
     let from =
         json!([{"from": [{"podSelector": {}}, {"ipBlock": {"cidr": "2001:db8::/32", "except": ["2001:db8:1::/48"]}}]}]);
     state.policy(&policy("x", "p", &json!({"podSelector": {}, "ingress": from})), true);
-    let script = state.transaction().script;
+    let script = state.transaction().script();
     assert!(script.starts_with("add table"), "the whole table, since a family comes anew");
     for part in [
         "isolated-ingress-4 { 10.244.0.10 : goto",
@@ -229,15 +229,15 @@ fn a_set_stays_while_any_chain_names_it() {
         state.transaction();
         for gone in [one, two] {
             state.policy(&gone, false);
-            let script = state.transaction().script;
+            let script = state.transaction().script();
             assert!(!script.contains("delete set"), "the third policy's chain names it: {script}");
         }
         assert!(reaches(&state, "x/c", "y/a"));
-        let whole = state.resync().script;
+        let whole = state.resync().script();
         let (named, made) = sets(&whole);
         assert!(!named.is_empty() && named == made, "{whole}");
         state.policy(&policy("x", "three", &to("c", Value::Null)), false);
-        assert!(state.transaction().script.contains("delete set"));
+        assert!(state.transaction().script().contains("delete set"));
     }
 }
 
@@ -251,29 +251,29 @@ fn the_whole_table_follows_from_pods_and_policies_alone() {
     state.told(&pod("z/old", json!({}), None), vec![at]);
     state.told(&pod("y/new", json!({}), None), vec![at]);
     state.transaction();
-    let whole = state.resync().script;
-    assert_eq!(whole, state.resync().script);
+    let whole = state.resync().script();
+    assert_eq!(whole, state.resync().script());
     assert!(whole.contains("10.244.0.99 : goto ingress-"), "who was told last holds the address: {whole}");
-    assert!(state.transaction().script.is_empty());
+    assert!(state.transaction().script().is_empty());
     // Changes go on from there.
     state.policy(&policy("x", "p", &deny("Ingress")), false);
     state.policy(&policy("y", "p", &json!({"podSelector": {}, "ingress": from})), false);
     state.transaction();
-    let empty = state.resync().script;
+    let empty = state.resync().script();
     assert!(!empty.contains("add set") && !empty.contains("add chain") && !empty.contains("goto"), "{empty}");
 }
 
 #[test]
 fn packets_without_a_pods_address_are_dropped_while_a_pod_is_isolated() {
     let mut state = state();
-    assert!(!state.resync().script.contains("add rule inet t strays"), "no pod is isolated");
+    assert!(!state.resync().script().contains("add rule inet t strays"), "no pod is isolated");
     state.policy(&policy("x", "p", &deny("Egress")), true);
-    let script = state.transaction().script;
+    let script = state.transaction().script();
     assert!(script.contains("add rule inet t strays meta nfproto ipv6 drop"), "{script}");
     state.policy(&policy("y", "p", &deny("Ingress")), true);
-    assert!(!state.transaction().script.contains("strays"), "once is enough");
+    assert!(!state.transaction().script().contains("strays"), "once is enough");
     state.policy(&policy("x", "p", &deny("Egress")), false);
-    assert!(!state.transaction().script.contains("strays"));
+    assert!(!state.transaction().script().contains("strays"));
     state.policy(&policy("y", "p", &deny("Ingress")), false);
-    assert!(state.transaction().script.contains("flush chain inet t strays"));
+    assert!(state.transaction().script().contains("flush chain inet t strays"));
 }

@@ -221,12 +221,12 @@ impl Sync {
 
     /// The difference only; when the kernel does not agree with what we think it holds, everything anew.
     async fn apply(&mut self) -> Option<Duration> {
-        let Transaction { script, forbids } = self.state.transaction();
+        let Transaction { rules, forbids } = self.state.transaction();
         let ports = self.bind_ports().await;
-        if script.is_empty() {
+        if rules.is_empty() {
             return ports;
         }
-        match self.nft.apply(&script).await {
+        match self.nft.commit(&rules).await {
             Ok(()) => {
                 self.look_at_flows(forbids);
                 ports
@@ -241,9 +241,9 @@ impl Sync {
     async fn resync(&mut self) -> Option<Duration> {
         self.ports.are_written(false);
         self.fresh.get_or_insert_default();
-        let Transaction { script, forbids } = self.state.resync();
+        let Transaction { rules, forbids } = self.state.resync();
         let ports = self.bind_ports().await;
-        match self.nft.apply(&script).await {
+        match self.nft.commit(&rules).await {
             Ok(()) => {
                 self.look_at_flows(forbids);
                 ports

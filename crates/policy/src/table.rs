@@ -10,6 +10,8 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ferry_nft::{Elements, Part, Value, Verb, Verdict};
+
 use crate::Bridge;
 use crate::compile::Family;
 use crate::policy::Direction;
@@ -113,11 +115,18 @@ pub(crate) struct Table {
     strays: Tracked<(), ()>,
 }
 
-/// A script for `nft`, and whether it may forbid what was allowed.
+/// A change of the rules, and whether it may forbid what was allowed.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
-    pub(crate) script: String,
+    pub(crate) rules: ferry_nft::Transaction,
     pub(crate) forbids: bool,
+}
+
+#[cfg(test)]
+impl Transaction {
+    pub(crate) fn script(&self) -> String {
+        self.rules.script()
+    }
 }
 
 impl Table {
@@ -179,7 +188,7 @@ impl Table {
         };
         let forbids = changes.isolated.iter().any(|(_, _, new)| new.is_some())
             || changes.elements.iter().any(|(_, _, new)| new.is_none());
-        Transaction { script: self.write(&changes), forbids }
+        Transaction { rules: self.write(&changes), forbids }
     }
 
     /// The transaction that replaces whatever is in the kernel by exactly this table.
@@ -192,14 +201,15 @@ impl Table {
             own: self.own.all(),
             strays: self.strays.all(),
         };
-        let script = frame(&self.name, &self.bridge.name) + &self.write(&changes);
-        Transaction { script, forbids: true }
+        let mut rules = ferry_nft::Transaction::of_script(frame(&self.name, &self.bridge.name));
+        rules.join(self.write(&changes));
+        Transaction { rules, forbids: true }
     }
 
     /// What is referred to is there before, and goes after, whatever refers to it.
-    fn write(&self, changes: &Changes) -> String {
+    fn write(&self, changes: &Changes) -> ferry_nft::Transaction {
         let table = &self.name;
-        let mut text = String::new();
+        let (mut text, mut after) = (String::new(), String::new());
         for (name, _, new) in &changes.sets {
             if let Some(with_ports) = new {
                 let port = if *with_ports { " . inet_service" } else { "" };
@@ -209,7 +219,6 @@ impl Table {
                 }
             }
         }
-        self.write_elements(changes, &mut text);
         for (name, _, _) in changes.chains.iter().filter(|(_, _, new)| new.is_some()) {
             let _ = writeln!(text, "add chain inet {table} {name}");
         }
@@ -218,59 +227,59 @@ impl Table {
                 let _ = writeln!(text, "add rule inet {table} {name} {rule}");
             }
         }
-        self.write_isolated(changes, &mut text);
         self.write_strays(changes, &mut text);
         let gone = || changes.chains.iter().filter(|(_, _, new)| new.is_none());
         for (name, _, _) in gone() {
-            let _ = writeln!(text, "flush chain inet {table} {name}");
+            let _ = writeln!(after, "flush chain inet {table} {name}");
         }
         for (name, _, _) in gone() {
-            let _ = writeln!(text, "delete chain inet {table} {name}");
+            let _ = writeln!(after, "delete chain inet {table} {name}");
         }
         for (name, _, _) in changes.sets.iter().filter(|(_, _, new)| new.is_none()) {
             for family in self.families {
-                let _ = writeln!(text, "delete set inet {table} {}", family.set(name));
+                let _ = writeln!(after, "delete set inet {table} {}", family.set(name));
             }
         }
-        text
+        ferry_nft::Transaction { before: text, elements: self.elements(changes), after }
     }
 
-    fn write_elements(&self, changes: &Changes, text: &mut String) {
-        let mut gone: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let mut come: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    fn elements(&self, changes: &Changes) -> Vec<Elements> {
+        let (mut gone, mut come): (Lists, Lists) = Default::default();
         for ((set, element), _, new) in &changes.elements {
             let list = if new.is_some() { &mut come } else { &mut gone };
             // The elements of a set that goes need not go before it.
             if new.is_some() || self.sets.now.contains_key(set) {
-                let written = match element.port {
-                    Some(port) => format!("{} . {port}", element.address),
-                    None => element.address.to_string(),
-                };
-                list.entry(Family::of(element.address).set(set)).or_default().push(written);
+                let (family, port) = (Family::of(element.address), element.port.map(Part::Port));
+                let key = [Part::Address(element.address)].into_iter().chain(port).collect();
+                let element = ferry_nft::Element { key, value: None };
+                list.entry(family.set(set)).or_default().push(element);
             }
         }
-        write_list(&self.name, "delete", gone, text);
-        write_list(&self.name, "add", come, text);
-    }
-
-    fn write_isolated(&self, changes: &Changes, text: &mut String) {
-        let mut gone: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let mut come: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for ((way, address), old, new) in &changes.isolated {
             let map = Family::of(*address).set(way.map());
-            if let Some(chain) = old {
-                gone.entry(map.clone()).or_default().push(format!("{address} : goto {chain}"));
-            }
-            if let Some(chain) = new {
-                come.entry(map.clone()).or_default().push(format!("{address} : goto {chain}"));
+            for (list, chain) in [(&mut gone, old), (&mut come, new)] {
+                let Some(chain) = chain else { continue };
+                let value = Value::Verdict(Verdict::Goto(chain.to_string().into()));
+                let element = ferry_nft::Element { key: vec![Part::Address(*address)], value: Some(value) };
+                list.entry(map.clone()).or_default().push(element);
             }
         }
         for (address, _, new) in &changes.own {
             let list = if new.is_some() { &mut come } else { &mut gone };
-            list.entry(Family::of(*address).set("own")).or_default().push(format!("{address} . {address}"));
+            let element = ferry_nft::Element { key: vec![Part::Address(*address); 2], value: None };
+            list.entry(Family::of(*address).set("own")).or_default().push(element);
         }
-        write_list(&self.name, "delete", gone, text);
-        write_list(&self.name, "add", come, text);
+        let of = |verb, lists: Lists| {
+            let table = &self.name;
+            lists.into_iter().map(move |(set, list)| Elements {
+                verb,
+                family: ferry_nft::Family::Inet,
+                table: table.clone(),
+                set,
+                list,
+            })
+        };
+        of(Verb::Delete, gone).chain(of(Verb::Add, come)).collect()
     }
 
     /// Policies judge packets by pods' addresses. Every pod also has a link-local address of IPv6, and takes what is sent to
@@ -309,11 +318,8 @@ struct Changes {
     strays: Vec<Change<(), ()>>,
 }
 
-fn write_list(table: &str, verb: &str, lists: BTreeMap<String, Vec<String>>, text: &mut String) {
-    for (set, elements) in lists {
-        let _ = writeln!(text, "{verb} element inet {table} {set} {{ {} }}", elements.join(", "));
-    }
-}
+/// Elements by the name of their set.
+type Lists = BTreeMap<String, Vec<ferry_nft::Element>>;
 
 /// The fixed part. Emptied first: the same transaction also creates it, so that deleting never fails.
 ///

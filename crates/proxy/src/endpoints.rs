@@ -1,10 +1,10 @@
 //! Which endpoints of a service port may receive traffic on this node: readiness, termination, locality and hints.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use ferry_client::lean::{Member, Names, Slice};
 use k8s_openapi::api::core::v1::ServicePort;
-use k8s_openapi::api::discovery::v1::{Endpoint as SliceEndpoint, EndpointSlice};
 
 use crate::family::Family;
 
@@ -33,14 +33,14 @@ pub(crate) struct Choice {
     pub(crate) ready_local: Vec<IpAddr>,
 }
 
-#[derive(Clone, Debug)]
-struct Candidate {
+#[derive(Clone, Copy, Debug)]
+struct Candidate<'a> {
     ready: bool,
     serving: bool,
     terminating: bool,
     local: bool,
-    zones: BTreeSet<String>,
-    nodes: BTreeSet<String>,
+    for_zones: &'a [Box<str>],
+    for_nodes: &'a [Box<str>],
 }
 
 impl Endpoint {
@@ -50,18 +50,17 @@ impl Endpoint {
     }
 }
 
-impl Candidate {
-    fn new(endpoint: &SliceEndpoint, node: &NodeView) -> Self {
-        let conditions = endpoint.conditions.clone().unwrap_or_default();
-        let ready = conditions.ready.unwrap_or(true);
-        let hints = endpoint.hints.clone().unwrap_or_default();
+impl<'a> Candidate<'a> {
+    fn new(endpoint: &'a Member, node: &NodeView) -> Self {
+        let names = endpoint.names();
+        let hints = |of: fn(&'a Names) -> &'a [Box<str>]| names.map(of).unwrap_or_default();
         Self {
-            ready,
-            serving: conditions.serving.unwrap_or(ready),
-            terminating: conditions.terminating.unwrap_or(false),
-            local: endpoint.node_name.as_deref() == Some(node.name.as_str()),
-            zones: hints.for_zones.into_iter().flatten().map(|zone| zone.name).collect(),
-            nodes: hints.for_nodes.into_iter().flatten().map(|node| node.name).collect(),
+            ready: endpoint.ready,
+            serving: endpoint.serving,
+            terminating: endpoint.terminating,
+            local: names.and_then(|names| names.node.as_deref()) == Some(node.name.as_str()),
+            for_zones: hints(|names| &names.for_zones),
+            for_nodes: hints(|names| &names.for_nodes),
         }
     }
 
@@ -73,7 +72,7 @@ impl Candidate {
 /// Chooses for one port. Endpoints that end but still serve are used only while no ready one exists.
 pub(crate) fn choose<'a>(
     port: &ServicePort,
-    slices: impl IntoIterator<Item = &'a EndpointSlice>,
+    slices: impl IntoIterator<Item = &'a Slice>,
     node: &NodeView,
     family: Family,
 ) -> Choice {
@@ -99,20 +98,20 @@ pub(crate) fn choose<'a>(
 /// An endpoint moving between slices stands in both for a moment; the ready copy counts.
 fn candidates<'a>(
     port: &ServicePort,
-    slices: impl IntoIterator<Item = &'a EndpointSlice>,
+    slices: impl IntoIterator<Item = &'a Slice>,
     node: &NodeView,
     family: Family,
-) -> BTreeMap<Endpoint, Candidate> {
-    let mut found: BTreeMap<Endpoint, Candidate> = BTreeMap::new();
-    for slice in slices.into_iter().filter(|slice| slice.address_type == family.slice_type()) {
-        let numbers = slice.ports.iter().flatten().filter(|candidate| {
-            candidate.name.as_deref().unwrap_or("") == port.name.as_deref().unwrap_or("")
-                && candidate.protocol.as_deref().unwrap_or("TCP") == port.protocol.as_deref().unwrap_or("TCP")
+) -> BTreeMap<Endpoint, Candidate<'a>> {
+    let mut found: BTreeMap<Endpoint, Candidate<'_>> = BTreeMap::new();
+    for slice in slices.into_iter().filter(|slice| *slice.address_type == *family.slice_type()) {
+        let numbers = slice.ports.iter().filter(|candidate| {
+            *candidate.name == *port.name.as_deref().unwrap_or("")
+                && *candidate.protocol == *port.protocol.as_deref().unwrap_or("TCP")
         });
-        for number in numbers.filter_map(|number| number.port).filter_map(|port| u16::try_from(port).ok()) {
-            for endpoint in slice.endpoints.iter().flatten() {
+        for number in numbers.map(|port| port.number) {
+            for endpoint in &slice.endpoints {
                 // Only the first address counts: the API defines the others as equivalent to it.
-                let Some(address) = endpoint.addresses.first().and_then(|text| family.parse(text)) else {
+                let Some(address) = endpoint.addresses().first().copied().filter(|address| family.has(address)) else {
                     continue;
                 };
                 let candidate = Candidate::new(endpoint, node);
@@ -126,6 +125,10 @@ fn candidates<'a>(
     found
 }
 
+fn has(hints: &[Box<str>], wanted: &str) -> bool {
+    hints.iter().any(|hint| **hint == *wanted)
+}
+
 /// Hints restrict the choice only when all ready endpoints carry them and one is meant for this node or zone.
 enum Preference {
     Anywhere,
@@ -134,22 +137,27 @@ enum Preference {
 }
 
 impl Preference {
-    fn of(ready: &[(&Endpoint, &Candidate)], node: &NodeView) -> Self {
-        let all_hint = |hints: fn(&Candidate) -> &BTreeSet<String>| ready.iter().all(|(_, c)| !hints(c).is_empty());
-        if all_hint(|c| &c.nodes) && ready.iter().any(|(_, c)| c.nodes.contains(&node.name)) {
-            return Self::SameNode;
+    fn of(ready: &[(&Endpoint, &Candidate<'_>)], node: &NodeView) -> Self {
+        let (mut all_nodes, mut all_zones) = (true, true);
+        let (mut some_node, mut some_zone) = (false, false);
+        for (_, candidate) in ready {
+            all_nodes &= !candidate.for_nodes.is_empty();
+            all_zones &= !candidate.for_zones.is_empty();
+            some_node |= has(candidate.for_nodes, &node.name);
+            some_zone |= node.zone.as_ref().is_some_and(|zone| has(candidate.for_zones, zone));
         }
-        match &node.zone {
-            Some(zone) if all_hint(|c| &c.zones) && ready.iter().any(|(_, c)| c.zones.contains(zone)) => Self::SameZone,
-            _ => Self::Anywhere,
+        match () {
+            () if all_nodes && some_node => Self::SameNode,
+            () if all_zones && some_zone => Self::SameZone,
+            () => Self::Anywhere,
         }
     }
 
-    fn accepts(&self, candidate: &Candidate, node: &NodeView) -> bool {
+    fn accepts(&self, candidate: &Candidate<'_>, node: &NodeView) -> bool {
         match self {
             Self::Anywhere => true,
-            Self::SameNode => candidate.nodes.contains(&node.name),
-            Self::SameZone => node.zone.as_ref().is_some_and(|zone| candidate.zones.contains(zone)),
+            Self::SameNode => has(candidate.for_nodes, &node.name),
+            Self::SameZone => node.zone.as_ref().is_some_and(|zone| has(candidate.for_zones, zone)),
         }
     }
 }
@@ -160,11 +168,12 @@ mod tests {
     use serde_json::json;
 
     fn check(endpoints: serde_json::Value, cluster: &[&str], local: &[&str]) {
-        let slice: EndpointSlice = serde_json::from_value(json!({
+        let slice: k8s_openapi::api::discovery::v1::EndpointSlice = serde_json::from_value(json!({
             "addressType": "IPv4", "metadata": {"name": "s"}, "endpoints": endpoints,
             "ports": [{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "other", "port": 81, "protocol": "TCP"}],
         }))
         .expect("a slice");
+        let slice = Slice::from(slice);
         let port = ServicePort { name: Some("http".into()), port: 1, ..ServicePort::default() };
         let node = NodeView { name: "here".into(), zone: Some("a".into()) };
         let choice = choose(&port, [&slice], &node, Family::Ipv4);

@@ -43,6 +43,14 @@ impl Family {
         }
     }
 
+    /// As a table has it.
+    pub(crate) fn of_nft(self) -> ferry_nft::Family {
+        match self {
+            Self::Ipv4 => ferry_nft::Family::Ip,
+            Self::Ipv6 => ferry_nft::Family::Ip6,
+        }
+    }
+
     /// As the kernel numbers it.
     pub(crate) fn number(self) -> u8 {
         match self {

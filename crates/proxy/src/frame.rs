@@ -1,4 +1,5 @@
-//! The fixed part of the table: hooks, the order of decisions, and the maps that services fill.
+//! The fixed part of the table: hooks, the order of decisions, and the maps that services fill. The maps of endpoints are keyed by
+//! the place that a packet is for and the number of the endpoint that was chosen for it (`shape`).
 
 use std::fmt::Write;
 
@@ -49,6 +50,16 @@ impl Frame {
             true => format!("ct status dnat {ip} saddr {pod_cidr} {ip} daddr {pod_cidr} masquerade fully-random"),
             false => String::new(),
         };
+        // `nft` knows what is in a map of endpoints only by the protocol that the ports are of.
+        let endpoints = ["tcp", "udp", "sctp"].map(|protocol| {
+            let (port, leads) = (format!("{protocol} dport"), format!("{ip} daddr . {protocol} dport"));
+            format!(
+                "  map endpoints-{protocol} {{ typeof {ip} daddr . {port} . numgen random mod 2 : {leads}; }}
+  map node-endpoints-{protocol} {{ typeof {port} . numgen random mod 2 : {leads}; }}
+"
+            )
+        });
+        let endpoints = endpoints.concat();
         let _ = write!(
             text,
             "table {ip} {table} {{
@@ -61,7 +72,7 @@ impl Frame {
   map no-endpoints {{ type {address} . inet_proto . inet_service : verdict; }}
   map no-endpoint-node-ports {{ type inet_proto . inet_service : verdict; }}
   map firewall {{ type {address} . inet_proto . inet_service : verdict; }}
-
+{endpoints}
   chain {MASQUERADE_CHAIN} {{
     meta mark set meta mark or {MASQUERADE_MARK}
   }}

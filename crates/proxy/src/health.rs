@@ -256,7 +256,7 @@ mod tests {
     async fn load_balancers_are_told_who_can_serve() {
         let (tasks, health, mut servers) = (Tasks::new("test"), Health::default(), Servers::default());
         let port = free_port();
-        let owner = "web/front".to_owned();
+        let owner = Owner::from("web/front");
         let with = |port, local| BTreeMap::from([(owner.clone(), Check { port, local })]);
         let mut follow = async |checks: BTreeMap<Owner, Check>| {
             health.checks(checks.clone());

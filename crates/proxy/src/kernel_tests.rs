@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::Informer;
-use ferry_nft::{Nft, Watch};
+use ferry_nft::{Nft, Watch, Writer};
 use ferry_tasks::Tasks;
 use ferry_testkit::network::Namespaces;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use crate::conntrack;
 use crate::frame::Frame;
 use crate::listeners::Listeners;
-use crate::plan_tests::{service, slice, state, state_at};
+use crate::plan_tests::{service, slice, state, state_at, whole_slice};
 use crate::state::State;
 use crate::sync::{Sources, Sync};
 
@@ -54,7 +55,8 @@ impl Lab {
     }
 
     fn nft(&self) -> Nft {
-        Nft::new(self.command("node", "nft"))
+        let writer = self.within("node", || Writer::open().expect("a socket"));
+        Nft::with_writer(self.command("node", "nft"), writer)
     }
 
     /// A server that answers each connection or datagram with its name and the address it saw.
@@ -136,7 +138,7 @@ fn endpoints(addresses: &[&str]) -> Value {
 
 async fn change(lab: &Lab, state: &mut State) {
     let transaction = state.transaction();
-    lab.nft().apply(&transaction).await.unwrap_or_else(|error| panic!("{error}\n{transaction}"));
+    lab.nft().commit(&transaction).await.unwrap_or_else(|error| panic!("{error}\n{}", transaction.script()));
 }
 
 /// Calls until both servers have answered; fails when one never does.
@@ -204,7 +206,7 @@ async fn services_carry_traffic() {
     change(&lab, &mut state).await;
     assert_eq!(lab.call("pod-a", "10.96.0.7:80"), "refused");
     let left = lab.inside("node", "nft list table ip t");
-    assert!(!left.contains("default/web"), "{left}");
+    assert!(!left.contains("10.96.0.7") && !left.contains("10.244.0.6"), "{left}");
     lab.nft().apply(&state.resync()).await.expect("a resync over an existing table");
 }
 
@@ -317,13 +319,13 @@ async fn addresses_and_ports_of_others_are_not_taken() {
         json!({"type": "LoadBalancer", "clusterIP": "10.96.0.11", "externalIPs": ["10.96.0.10"], "ports": ports});
     let status = json!({"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]}});
     state.service(&service("a-thief", thief, status), true);
-    let mut stolen = slice("a-thief", 8080, "TCP", endpoints(&["10.244.0.6"])).as_ref().clone();
+    let mut stolen = whole_slice("a-thief", 8080, "TCP", endpoints(&["10.244.0.6"]));
     stolen.ports = Some(
         ["a", "b", "c", "d"]
             .map(|name| serde_json::from_value(json!({"name": name, "port": 8080, "protocol": "TCP"})).expect("a port"))
             .to_vec(),
     );
-    state.slice(&stolen.into(), true);
+    state.slice(&Arc::new(stolen.into()), true);
     change(&lab, &mut state).await;
     let who = |from: &str, to: &str| lab.call(from, to).split(' ').next().unwrap_or_default().to_owned();
     for from in ["client", "pod-a", "node"] {

@@ -1,8 +1,9 @@
 //! The service proxy: Services as nftables rules on this node.
 //!
 //! Events of Services and EndpointSlices mark services as changed; a pure plan turns each into chains, sets and map
-//! elements (`plan`); `table` computes the difference; `nft` applies it as one transaction. The next transaction
-//! carries whatever changed while the last one ran, so that nothing waits and nothing is told twice.
+//! elements (`plan`); `table` computes the difference; `nft` applies it as one transaction. Most changes are of elements alone,
+//! and need no process of the program `nft`. The next transaction carries whatever changed while the last one ran, so that
+//! nothing waits and nothing is told twice.
 //!
 //! Must not depend on any server-side crate. Each family of addresses has a table and a state of its own (`family`).
 
@@ -11,12 +12,15 @@ mod claims;
 mod conntrack;
 mod endpoints;
 mod family;
+mod fragment;
 mod frame;
 mod health;
 mod host;
 mod listeners;
 mod metrics;
+mod place;
 mod plan;
+mod shape;
 mod state;
 mod sync;
 mod table;
@@ -161,7 +165,7 @@ async fn begin(config: Config, informers: &Informers, tasks: &Tasks) -> Result<P
     let tables: String = frames.iter().map(|frame| format!("add table {}\n", frame.place())).collect();
     nft.apply(&tables).await?;
     let (sender, ready) = watch::channel(false);
-    let sources = sync::Sources { services: informers.of(), slices: informers.of(), nodes: informers.of() };
+    let sources = sync::Sources { services: informers.of(), slices: informers.projected(), nodes: informers.of() };
     let (listens, listening) = watch::channel(BTreeSet::new());
     let health = health::Health::default();
     health.serve(config.healthz_bind_address, config.metrics_bind_address, &tasks);
@@ -211,6 +215,8 @@ fn check(config: &Config) -> Result<(), ProxyError> {
     Ok(())
 }
 
+#[cfg(test)]
+mod equality_tests;
 #[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]

@@ -1,20 +1,24 @@
 //! From a Service and its EndpointSlices to the chains, sets and elements that carry its traffic. Pure.
+//!
+//! A Service has chains of its own only where clients are remembered and where they are told apart by their addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ferry_client::lean::Slice;
+use ferry_nft::Protocol;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::claims::{Rank, Standing, readable};
+use crate::claims::{Rank, Standing};
 use crate::conntrack::Frontend;
 use crate::endpoints::{Choice, Endpoint, NodeView, choose};
 use crate::family::Family;
-use crate::frame::{MASQUERADE_CHAIN, REJECT_CHAIN};
+use crate::fragment::{Fragment, Front, List, Refusal, Target};
 use crate::health::Check;
 use crate::listeners::Listeners;
-use crate::table::{Collection, ElementKey, Fragment};
+use crate::place::Place;
+use crate::shape::{Pick, Shape, outside};
 
 /// `ClientIP` affinity without a timeout of its own lasts three hours.
 const DEFAULT_AFFINITY_SECONDS: i32 = 10_800;
@@ -31,7 +35,7 @@ pub(crate) struct View {
 /// Nothing for services that have no virtual address: headless ones and external names.
 pub(crate) fn plan<'a>(
     service: &Service,
-    slices: impl IntoIterator<Item = &'a EndpointSlice> + Clone,
+    slices: impl IntoIterator<Item = &'a Slice> + Clone,
     view: &View,
 ) -> Option<Fragment> {
     let spec = service.spec.as_ref()?;
@@ -48,10 +52,7 @@ pub(crate) fn plan<'a>(
     }
     let name = identifier(service)?;
     let mut fragment = Fragment::default();
-    for address in &cluster_addresses {
-        fragment.elements.insert(element(Collection::ClusterAddresses, address.to_string()), None);
-        fragment.cluster_addresses.insert(address.to_string());
-    }
+    fragment.cluster_addresses.clone_from(&cluster_addresses);
     let mut ready_local = BTreeSet::new();
     for port in spec.ports.iter().flatten() {
         let planner = PortPlanner::new(&name, spec, port, &cluster_addresses, service, view, &mut fragment.refused);
@@ -63,11 +64,7 @@ pub(crate) fn plan<'a>(
     let is_local = spec.external_traffic_policy.as_deref() == Some("Local");
     let health = spec.health_check_node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
     fragment.health = health.filter(|_| is_local).map(|port| Check { port, local: ready_local.len() });
-    Some(fragment)
-}
-
-fn element(collection: Collection, key: String) -> ElementKey {
-    ElementKey { collection, key }
+    Some(fragment.settled())
 }
 
 /// Names stand in chain names, so anything the API server should never have let through ends here.
@@ -81,7 +78,7 @@ fn identifier(service: &Service) -> Option<String> {
 struct PortPlanner<'a> {
     /// `namespace/name/protocol/port`, unique within the table.
     name: String,
-    protocol: &'static str,
+    protocol: Protocol,
     port: u16,
     node_port: Option<u16>,
     cluster_addresses: &'a [IpAddr],
@@ -107,9 +104,9 @@ impl<'a> PortPlanner<'a> {
         refused: &mut BTreeSet<String>,
     ) -> Option<Self> {
         let protocol = match port.protocol.as_deref().unwrap_or("TCP") {
-            "TCP" => "tcp",
-            "UDP" => "udp",
-            "SCTP" => "sctp",
+            "TCP" => Protocol::Tcp,
+            "UDP" => Protocol::Udp,
+            "SCTP" => Protocol::Sctp,
             _ => return None,
         };
         let number = u16::try_from(port.port).ok()?;
@@ -151,143 +148,148 @@ impl<'a> PortPlanner<'a> {
     /// What the node listens on itself is not taken from it.
     fn without_the_nodes_own(mut self, refused: &mut BTreeSet<String>) -> Self {
         let (protocol, port, listeners) = (self.protocol, self.port, &self.view.listeners);
-        let mut refuse = |place: &str| {
-            let what = readable(place);
+        let mut refuse = |place: Place| {
             refused.insert(format!(
-                "{what} is not served for this Service: node {} listens there itself",
+                "{place} is not served for this Service: node {} listens there itself",
                 self.view.node.name
             ));
         };
         let mut keep = |address: &IpAddr| {
-            let busy = listeners.has(*address, protocol, port);
+            let busy = listeners.has(*address, protocol.word(), port);
             if busy {
-                refuse(&format!("{address} . {protocol} . {port}"));
+                refuse(Place::at(*address, protocol, port));
             }
             !busy
         };
         self.external_addresses.retain(&mut keep);
         self.load_balancer_addresses.retain(&mut keep);
         if let Some(node_port) =
-            self.node_port.filter(|node_port| listeners.has_port(self.view.family, protocol, *node_port))
+            self.node_port.filter(|node_port| listeners.has_port(self.view.family, protocol.word(), *node_port))
         {
-            refuse(&format!("{protocol} . {node_port}"));
+            refuse(Place::of_node(protocol, node_port));
             self.node_port = None;
         }
         self
     }
 
+    fn place(&self, address: &IpAddr) -> Place {
+        Place::at(*address, self.protocol, self.port)
+    }
+
     /// The places where it is to be reached, and by what right.
     fn claim(&self, fragment: &mut Fragment) {
-        let mut claim = |place: String, rank: Rank, at_node: bool| {
-            let standing = Standing { rank, since: self.since, at_node };
-            let known = fragment.claims.entry(place).or_insert(standing);
-            *known = standing.min(*known);
-        };
+        let standing = |rank: Rank, at_node: bool| Standing { rank, since: self.since, at_node };
         for (addresses, rank) in [
             (self.cluster_addresses, Rank::Allocated),
             (&self.load_balancer_addresses, Rank::LoadBalancer),
             (&self.external_addresses, Rank::Named),
         ] {
             for address in addresses {
-                claim(self.address_key(address), rank, self.view.listeners.is_own(*address));
+                fragment.claim(self.place(address), standing(rank, self.view.listeners.is_own(*address)));
             }
         }
         if let Some(node_port) = self.node_port {
-            claim(format!("{} . {node_port}", self.protocol), Rank::Allocated, false);
+            fragment.claim(Place::of_node(self.protocol, node_port), standing(Rank::Allocated, false));
         }
     }
 
     fn plan(&self, choice: &Choice, fragment: &mut Fragment) {
         self.claim(fragment);
-        let cluster_chain = format!("svc-{}", self.name);
-        let local_chain = format!("local-{}", self.name);
         let external =
             !self.external_addresses.is_empty() || !self.load_balancer_addresses.is_empty() || self.node_port.is_some();
-        let wants_cluster = !self.internal_local || external;
+        let wants_any = !self.internal_local || external;
         let wants_local = self.internal_local || (external && self.external_local);
-        if wants_cluster && !choice.cluster.is_empty() {
-            self.balance(&cluster_chain, &choice.cluster, fragment);
-        }
-        if wants_local && !choice.local.is_empty() {
-            self.balance(&local_chain, &choice.local, fragment);
+        let lists = Lists {
+            any: choice.cluster.iter().filter(|_| wants_any).copied().collect(),
+            local: choice.local.iter().filter(|_| wants_local).copied().collect(),
+        };
+        fragment.hairpin.extend(lists.any.iter().chain(&*lists.local).map(|endpoint| endpoint.address));
+        if let Some(seconds) = self.affinity_seconds {
+            self.remember(&self.own_chain("svc"), seconds, &lists.any, fragment);
+            self.remember(&self.own_chain("local"), seconds, &lists.local, fragment);
         }
         let has_any = !choice.cluster.is_empty() || !choice.local.is_empty();
         // Traffic that must stay local is dropped while only other nodes can serve it, so that a load balancer tries
         // another node; without any endpoint at all it is refused.
-        let refusal = if has_any { "drop".to_owned() } else { format!("goto {REJECT_CHAIN}") };
-
-        let (internal_chain, internal_usable) = match self.internal_local {
-            true => (&local_chain, !choice.local.is_empty()),
-            false => (&cluster_chain, !choice.cluster.is_empty()),
-        };
+        let refusal = if has_any { Refusal::Drop } else { Refusal::Reject };
+        let list = if self.internal_local { &lists.local } else { &lists.any };
         for address in self.cluster_addresses {
-            let key = self.address_key(address);
-            match internal_usable {
-                true => self.add(fragment, Collection::Services, key, format!("goto {internal_chain}")),
-                false => self.add(fragment, Collection::NoEndpoints, key, refusal.clone()),
+            let Some(front) = fragment.front_mut(&self.place(address)) else { continue };
+            if list.is_empty() {
+                front.refuses = Some(refusal);
+            } else if self.affinity_seconds.is_some() {
+                let chain = self.own_chain(if self.internal_local { "local" } else { "svc" });
+                front.serves = Some(Target::Own(chain.into()));
+            } else {
+                front.serves = Some(Target::Shared(self.shape(false, Pick::Any(count(list)))));
+                front.any = list.clone();
             }
         }
-        if self.protocol == "udp" {
+        if self.protocol == Protocol::Udp {
             self.plan_datagrams(choice, fragment);
         }
         if external {
-            self.plan_external(choice, &cluster_chain, &local_chain, &refusal, fragment);
+            self.plan_external(&lists, refusal, fragment);
         }
     }
 
-    fn plan_external(
-        &self,
-        choice: &Choice,
-        cluster_chain: &str,
-        local_chain: &str,
-        refusal: &str,
-        fragment: &mut Fragment,
-    ) {
-        let chain = format!("ext-{}", self.name);
-        let mut rules = Vec::new();
-        if self.external_local {
-            if !choice.cluster.is_empty() {
-                // Clients inside the cluster reach every endpoint: the policy is for those outside.
-                rules.push(format!("{} saddr {} goto {cluster_chain}", self.ip(), self.view.pod_cidr));
-                rules.push(format!("fib saddr type local jump {MASQUERADE_CHAIN}"));
-                rules.push(format!("fib saddr type local goto {cluster_chain}"));
-            }
-            if !choice.local.is_empty() {
-                rules.push(format!("goto {local_chain}"));
-            }
-        } else if !choice.cluster.is_empty() {
-            rules.push(format!("jump {MASQUERADE_CHAIN}"));
-            rules.push(format!("goto {cluster_chain}"));
+    fn shape(&self, at_node: bool, pick: Pick) -> Shape {
+        Shape { at_node, protocol: self.protocol, pick }
+    }
+
+    /// The name of a chain that only this port has.
+    fn own_chain(&self, kind: &str) -> String {
+        format!("{kind}-{}", self.name)
+    }
+
+    fn plan_external(&self, lists: &Lists, refusal: Refusal, fragment: &mut Fragment) {
+        let Lists { any, local } = lists;
+        let outside_usable = if self.external_local { !local.is_empty() } else { !any.is_empty() };
+        let reachable = outside_usable || !any.is_empty();
+        if self.affinity_seconds.is_some() && reachable {
+            let chain = |kind, list: &List| (!list.is_empty()).then(|| self.own_chain(kind));
+            let (any, local) = (chain("svc", any), chain("local", local));
+            let pods = &self.view.pod_cidr;
+            let rules = outside(self.ip(), pods, self.external_local, any.as_deref(), local.as_deref());
+            fragment.chains.insert(self.own_chain("ext"), rules);
         }
-        let outside_usable = if self.external_local { !choice.local.is_empty() } else { !choice.cluster.is_empty() };
-        let reachable = !rules.is_empty();
-        if reachable {
-            fragment.chains.insert(chain.clone(), rules);
-        }
+        let own = self.affinity_seconds.map(|_| self.own_chain("ext"));
+        let pick = match self.external_local {
+            true => Pick::OutsideLocal { any: count(any), local: count(local) },
+            false => Pick::Outside(count(any)),
+        };
+        let serve = |front: &mut Front, at_node: bool| {
+            if reachable {
+                match &own {
+                    Some(chain) => front.serves = Some(Target::Own(chain.as_str().into())),
+                    None => {
+                        front.serves = Some(Target::Shared(self.shape(at_node, pick)));
+                        front.any = any.clone();
+                        front.local = if self.external_local { local.clone() } else { List::from([]) };
+                    }
+                }
+            }
+            if !outside_usable {
+                front.refuses = Some(refusal);
+            }
+        };
         for address in self.external_addresses.iter().chain(&self.load_balancer_addresses) {
-            let key = self.address_key(address);
-            if reachable {
-                self.add(fragment, Collection::Services, key.clone(), format!("goto {chain}"));
-            }
-            if !outside_usable {
-                self.add(fragment, Collection::NoEndpoints, key, refusal.to_owned());
+            if let Some(front) = fragment.front_mut(&self.place(address)) {
+                serve(front, false);
             }
         }
-        if let Some(node_port) = self.node_port {
-            let key = format!("{} . {node_port}", self.protocol);
-            if reachable {
-                self.add(fragment, Collection::NodePorts, key.clone(), format!("goto {chain}"));
-            }
-            if !outside_usable {
-                self.add(fragment, Collection::NoEndpointNodePorts, key, refusal.to_owned());
-            }
+        let node_port = self.node_port.map(|port| Place::of_node(self.protocol, port));
+        if let Some(front) = node_port.and_then(|place| fragment.front_mut(&place)) {
+            serve(front, true);
         }
         if !self.source_ranges.is_empty() && !self.load_balancer_addresses.is_empty() {
-            let firewall = format!("fw-{}", self.name);
+            let firewall = self.own_chain("fw");
             let ranges = self.source_ranges.join(", ");
             fragment.chains.insert(firewall.clone(), vec![format!("{} saddr != {{ {ranges} }} drop", self.ip())]);
             for address in &self.load_balancer_addresses {
-                self.add(fragment, Collection::Firewall, self.address_key(address), format!("goto {firewall}"));
+                if let Some(front) = fragment.front_mut(&self.place(address)) {
+                    front.firewall = Some(firewall.as_str().into());
+                }
             }
         }
     }
@@ -306,59 +308,46 @@ impl<'a> PortPlanner<'a> {
         fragment.datagrams.extend(frontends.chain(node_port).map(|frontend| (frontend, outside.clone())));
     }
 
-    /// One rule picks a random endpoint. With affinity each endpoint has a chain that remembers its clients.
-    fn balance(&self, chain: &str, endpoints: &[Endpoint], fragment: &mut Fragment) {
-        for endpoint in endpoints {
-            let key = format!("{0} . {0}", endpoint.address);
-            fragment.elements.insert(element(Collection::Hairpin, key), None);
+    /// One rule picks a random endpoint. Each endpoint has a chain that remembers its clients.
+    fn remember(&self, chain: &str, seconds: u32, endpoints: &[Endpoint], fragment: &mut Fragment) {
+        if endpoints.is_empty() {
+            return;
         }
         let (ip, protocol) = (self.ip(), self.protocol);
-        let count = endpoints.len();
-        let mut rules = Vec::new();
-        if let Some(seconds) = self.affinity_seconds {
-            let mut targets = Vec::new();
-            for (index, endpoint) in endpoints.iter().enumerate() {
-                // A name has no colons.
-                let address = endpoint.address.to_string().replace(':', "_");
-                let at = format!("{}/{address}/{}", self.name, endpoint.port);
-                let (target, clients) = (format!("ep-{at}"), format!("clients-{at}/{seconds}"));
-                fragment.affinities.insert(clients.clone(), seconds);
-                fragment.chains.insert(
-                    target.clone(),
-                    vec![
-                        format!("update @{clients} {{ {ip} saddr }}"),
-                        format!("meta l4proto {protocol} dnat to {}", endpoint.target()),
-                    ],
-                );
-                rules.push(format!("{ip} saddr @{clients} goto {target}"));
-                targets.push(format!("{index} : goto {target}"));
-            }
-            rules.push(format!("numgen random mod {count} vmap {{ {} }}", targets.join(", ")));
-        } else if let [endpoint] = endpoints {
-            rules.push(format!("meta l4proto {protocol} dnat to {}", endpoint.target()));
-        } else {
-            let targets: Vec<String> = endpoints
-                .iter()
-                .enumerate()
-                .map(|(index, Endpoint { address, port })| format!("{index} : {address} . {port}"))
-                .collect();
-            let targets = targets.join(", ");
-            rules.push(format!("meta l4proto {protocol} dnat {ip} to numgen random mod {count} map {{ {targets} }}"));
+        let (mut rules, mut targets) = (Vec::new(), Vec::new());
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            // A name has no colons.
+            let address = endpoint.address.to_string().replace(':', "_");
+            let at = format!("{}/{address}/{}", self.name, endpoint.port);
+            let (target, clients) = (format!("ep-{at}"), format!("clients-{at}/{seconds}"));
+            fragment.affinities.insert(clients.clone(), seconds);
+            fragment.chains.insert(
+                target.clone(),
+                vec![
+                    format!("update @{clients} {{ {ip} saddr }}"),
+                    format!("meta l4proto {protocol} dnat to {}", endpoint.target()),
+                ],
+            );
+            rules.push(format!("{ip} saddr @{clients} goto {target}"));
+            targets.push(format!("{index} : goto {target}"));
         }
+        rules.push(format!("numgen random mod {} vmap {{ {} }}", endpoints.len(), targets.join(", ")));
         fragment.chains.insert(chain.to_owned(), rules);
     }
 
     fn ip(&self) -> &'static str {
         self.view.family.word()
     }
+}
 
-    fn address_key(&self, address: &IpAddr) -> String {
-        format!("{address} . {} . {}", self.protocol, self.port)
-    }
+/// The endpoints that are chosen from.
+struct Lists {
+    any: List,
+    local: List,
+}
 
-    fn add(&self, fragment: &mut Fragment, collection: Collection, key: String, verdict: String) {
-        fragment.elements.insert(element(collection, key), Some(verdict));
-    }
+fn count(list: &List) -> u32 {
+    u32::try_from(list.len()).unwrap_or(u32::MAX)
 }
 
 /// Only well-formed ranges of the family; nftables refuses ranges that contain each other, so contained ones are left out.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ferry_client::lean::Slice;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
@@ -19,12 +20,16 @@ pub(crate) fn service(name: &str, spec: Value, status: Value) -> Arc<Service> {
     Arc::new(serde_json::from_value(object).expect("a service"))
 }
 
-pub(crate) fn slice(service: &str, port: i32, protocol: &str, endpoints: Value) -> Arc<EndpointSlice> {
+pub(crate) fn slice(service: &str, port: i32, protocol: &str, endpoints: Value) -> Arc<Slice> {
+    Arc::new(whole_slice(service, port, protocol, endpoints).into())
+}
+
+pub(crate) fn whole_slice(service: &str, port: i32, protocol: &str, endpoints: Value) -> EndpointSlice {
     let object = json!({
         "metadata": {"name": format!("{service}-1"), "namespace": "default", "labels": {"kubernetes.io/service-name": service}},
         "addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": port, "protocol": protocol}],
     });
-    Arc::new(serde_json::from_value(object).expect("a slice"))
+    serde_json::from_value(object).expect("a slice")
 }
 
 pub(crate) fn state() -> State {
@@ -63,13 +68,11 @@ fn each_family_has_its_own_addresses() {
     });
     let status = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.5"}, {"ip": "2001:db8::5"}]}});
     let of = |kind: &str, address: &str| {
-        let mut slice = serde_json::to_value(
-            slice("web", 8080, "TCP", json!([{"addresses": [address], "nodeName": "here"}])).as_ref(),
-        )
-        .expect("a slice");
-        slice["metadata"]["name"] = json!(kind);
-        slice["addressType"] = json!(kind);
-        Arc::new(serde_json::from_value::<EndpointSlice>(slice).expect("a slice"))
+        let endpoints = json!([{"addresses": [address], "nodeName": "here"}]);
+        let mut slice = whole_slice("web", 8080, "TCP", endpoints);
+        slice.metadata.name = Some(kind.to_owned());
+        slice.address_type = kind.to_owned();
+        Arc::new(slice.into())
     };
     for (family, wanted, other) in [
         (
@@ -99,7 +102,7 @@ fn each_family_has_its_own_addresses() {
         state.service(&service("web", spec.clone(), status.clone()), true);
         state.slice(&of("IPv4", "10.244.0.5"), true);
         state.slice(&of("IPv6", "fd00:244::5"), true);
-        let rules = state.transaction();
+        let rules = state.transaction().script();
         for line in wanted {
             assert!(rules.contains(line), "{line} in {rules}");
         }
@@ -117,18 +120,18 @@ fn each_family_has_its_own_addresses() {
 #[test]
 fn slices_of_a_service_that_was_headless_are_left_to_dns() {
     let labelled = |headless: bool| {
-        let mut slice = slice("web", 8080, "TCP", json!([{"addresses": ["10.244.0.5"]}])).as_ref().clone();
+        let mut slice = whole_slice("web", 8080, "TCP", json!([{"addresses": ["10.244.0.5"]}]));
         if headless {
             let labels = slice.metadata.labels.get_or_insert_default();
             labels.insert("service.kubernetes.io/headless".to_owned(), String::new());
         }
-        Arc::new(slice)
+        Arc::new(slice.into())
     };
     let mut state = state();
     state.service(&service("web", json!({"clusterIP": "10.96.0.2", "ports": [{"port": 80}]}), Value::Null), true);
-    let mut reaches = |slice: &Arc<EndpointSlice>| {
+    let mut reaches = |slice: &Arc<Slice>| {
         state.slice(slice, true);
-        state.transaction().contains("dnat to 10.244.0.5:8080")
+        state.transaction().script().contains("10.96.0.2 . 80 . 0 : 10.244.0.5 . 8080")
     };
     assert!(!reaches(&labelled(true)));
     assert!(reaches(&labelled(false)), "the label is gone");
@@ -138,7 +141,7 @@ fn check(spec: Value, status: Value, endpoints: Value, expected: &[&str]) {
     let mut state = state();
     state.service(&service("web", spec.clone(), status), true);
     state.slice(&slice("web", 8080, "TCP", endpoints.clone()), true);
-    let transaction = state.transaction();
+    let transaction = state.transaction().script();
     for line in expected {
         let (wanted, line) = line.strip_prefix('!').map_or((true, *line), |line| (false, line));
         assert_eq!(
@@ -149,9 +152,12 @@ fn check(spec: Value, status: Value, endpoints: Value, expected: &[&str]) {
     }
     state.service(&service("web", spec.clone(), Value::Null), false);
     state.slice(&slice("web", 8080, "TCP", endpoints), false);
-    let removal = state.transaction();
+    let removal = state.transaction().script();
     let count = |verb: &str, text: &str| text.lines().filter(|line| line.starts_with(verb)).count();
-    assert_eq!(count("add chain", &transaction), count("delete chain", &removal), "chains left by {spec}");
+    let own = |verb: &str, text: &str| {
+        text.lines().filter(|line| line.starts_with(verb) && line.contains("default/web")).count()
+    };
+    assert_eq!(own("add chain", &transaction), own("delete chain", &removal), "chains left by {spec}");
     assert_eq!(count("add set", &transaction), count("delete set", &removal), "sets left by {spec}");
     assert_eq!(count("add element", &transaction), count("delete element", &removal), "elements left by {spec}");
 }
@@ -167,10 +173,11 @@ fn services_become_rules() {
         none(),
         two.clone(),
         &[
-            "add element ip t services { 10.96.0.7 . tcp . 80 : goto svc-default/web/tcp/80 }",
+            "add element ip t services { 10.96.0.7 . tcp . 80 : goto pick-tcp-2 }",
             "add element ip t cluster-addresses { 10.96.0.7 }",
             "add element ip t hairpin { 10.244.0.5 . 10.244.0.5, 10.244.0.6 . 10.244.0.6 }",
-            "svc-default/web/tcp/80 meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.0.5 . 8080, 1 : 10.244.0.6 . 8080 }",
+            "add element ip t endpoints-tcp { 10.96.0.7 . 80 . 0 : 10.244.0.5 . 8080, 10.96.0.7 . 80 . 1 : 10.244.0.6 . 8080 }",
+            "pick-tcp-2 dnat ip to ip daddr . tcp dport . numgen random mod 2 map @endpoints-tcp",
             "!no-endpoints",
         ],
     );
@@ -187,7 +194,7 @@ fn services_become_rules() {
         json!({"clusterIP": "10.96.0.7", "ports": port, "internalTrafficPolicy": "Local"}),
         none(),
         two.clone(),
-        &["local-default/web/tcp/80 meta l4proto tcp dnat to 10.244.0.6:8080", "!10.244.0.5"],
+        &["80 : goto pick-tcp-1 }", "endpoints-tcp { 10.96.0.7 . 80 . 0 : 10.244.0.6 . 8080 }", "!10.244.0.5"],
     );
     check(
         json!({"clusterIP": "10.96.0.7", "ports": port, "internalTrafficPolicy": "Local"}),
@@ -201,9 +208,13 @@ fn services_become_rules() {
         none(),
         two.clone(),
         &[
-            "node-ports { tcp . 30080 : goto ext-default/web/tcp/80 }",
-            "192.0.2.9 . tcp . 80 : goto ext-default/web/tcp/80",
-            "ext-default/web/tcp/80 jump masquerade-later",
+            "node-ports { tcp . 30080 : goto node-outside-tcp-2 }",
+            "192.0.2.9 . tcp . 80 : goto outside-tcp-2",
+            "192.0.2.9 . 80 . 1 : 10.244.0.6 . 8080",
+            "node-endpoints-tcp { 30080 . 0 : 10.244.0.5 . 8080, 30080 . 1 : 10.244.0.6 . 8080 }",
+            "add rule ip t node-outside-tcp-2 jump masquerade-later",
+            "add rule ip t node-outside-tcp-2 goto node-pick-tcp-2",
+            "node-pick-tcp-2 dnat ip to tcp dport . numgen random mod 2 map @node-endpoints-tcp",
         ],
     );
     check(
@@ -211,23 +222,25 @@ fn services_become_rules() {
         none(),
         two.clone(),
         &[
-            "ext-default/web/tcp/80 ip saddr 10.244.0.0/16 goto svc-default/web/tcp/80",
-            "ext-default/web/tcp/80 goto local-default/web/tcp/80",
-            "!ext-default/web/tcp/80 jump masquerade-later",
+            "node-outside-tcp-2-local-1 ip saddr 10.244.0.0/16 goto node-pick-tcp-2",
+            "node-outside-tcp-2-local-1 goto node-pick-local-tcp-1",
+            "numgen random mod 1 offset 16777216 map @node-endpoints-tcp",
+            "{ 30080 . 0 : 10.244.0.5 . 8080, 30080 . 1 : 10.244.0.6 . 8080, 30080 . 16777216 : 10.244.0.6 . 8080 }",
+            "!node-outside-tcp-2-local-1 jump masquerade-later",
         ],
     );
     check(
         json!({"type": "NodePort", "clusterIP": "10.96.0.7", "ports": node_port, "externalTrafficPolicy": "Local"}),
         none(),
         far,
-        &["no-endpoint-node-ports { tcp . 30080 : drop }", "fib saddr type local goto svc-default/web/tcp/80"],
+        &["no-endpoint-node-ports { tcp . 30080 : drop }", "fib saddr type local goto node-pick-tcp-1"],
     );
     check(
         json!({"type": "LoadBalancer", "clusterIP": "10.96.0.7", "ports": port, "loadBalancerSourceRanges": ["198.51.100.0/24", "198.51.100.8/32", "bad"]}),
         json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.4"}, {"ip": "203.0.113.5", "ipMode": "Proxy"}]}}),
         two.clone(),
         &[
-            "203.0.113.4 . tcp . 80 : goto ext-default/web/tcp/80",
+            "203.0.113.4 . tcp . 80 : goto outside-tcp-2",
             "fw-default/web/tcp/80 ip saddr != { 198.51.100.0/24 } drop",
             "firewall { 203.0.113.4 . tcp . 80 : goto fw-default/web/tcp/80 }",
             "!203.0.113.5",
@@ -252,37 +265,60 @@ fn a_change_touches_only_its_service() {
         state.service(&service(name, json!({"clusterIP": address, "ports": [{"port": 80}]}), Value::Null), true);
         state.slice(&slice(name, 80, "TCP", json!([{"addresses": ["10.244.0.5"]}])), true);
     }
-    assert!(state.transaction().contains("default/b/"));
-    assert_eq!(state.transaction(), "");
+    assert!(state.transaction().script().contains("10.96.0.2 . 80 . 0"));
+    assert!(state.transaction().is_empty());
     state.slice(&slice("a", 80, "TCP", json!([{"addresses": ["10.244.0.6"]}])), true);
-    let change = state.transaction();
-    let expected = "flush chain ip t svc-default/a/tcp/80
-add rule ip t svc-default/a/tcp/80 meta l4proto tcp dnat to 10.244.0.6:80
+    let change = state.transaction().script();
+    let expected = "delete element ip t endpoints-tcp { 10.96.0.1 . 80 . 0 : 10.244.0.5 . 80 }
 add element ip t hairpin { 10.244.0.6 . 10.244.0.6 }
+add element ip t endpoints-tcp { 10.96.0.1 . 80 . 0 : 10.244.0.6 . 80 }
 ";
     assert_eq!(change, expected, "the address that b still has must stay");
     state.slice(&slice("a", 80, "TCP", json!([{"addresses": ["10.244.0.6"]}])), true);
-    assert_eq!(state.transaction(), "");
+    assert!(state.transaction().is_empty());
+}
+
+/// Services share a chain for each number of endpoints; one that nobody needs any more goes when another one comes.
+#[test]
+fn chains_are_shared_by_the_number_of_endpoints() {
+    let mut state = state();
+    let add = |state: &mut State, name: &str, address: &str, count: usize| {
+        state.service(&service(name, json!({"clusterIP": address, "ports": [{"port": 80}]}), Value::Null), true);
+        let endpoints: Value = (0..count).map(|n| json!({"addresses": [format!("10.244.0.{}", n + 1)]})).collect();
+        state.slice(&slice(name, 80, "TCP", endpoints), true);
+        let script = state.transaction().script();
+        let chains = script.lines().filter(|line| line.contains("chain"));
+        chains.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(add(&mut state, "a", "10.96.0.1", 2), ["add chain ip t pick-tcp-2"]);
+    assert!(add(&mut state, "b", "10.96.0.2", 2).is_empty());
+    let gone = ["flush chain ip t pick-tcp-2", "delete chain ip t pick-tcp-2"];
+    assert_eq!(add(&mut state, "a", "10.96.0.1", 3), ["add chain ip t pick-tcp-3"], "b still needs the other");
+    assert!(add(&mut state, "b", "10.96.0.2", 3).is_empty(), "a change of elements alone");
+    assert!(!state.resync().contains("add chain ip t pick-tcp-2"));
+    assert!(add(&mut state, "b", "10.96.0.2", 3).is_empty());
+    assert_eq!(add(&mut state, "b", "10.96.0.2", 2), ["add chain ip t pick-tcp-2"]);
+    assert!(add(&mut state, "b", "10.96.0.2", 3).is_empty());
+    assert_eq!(add(&mut state, "b", "10.96.0.2", 1), ["add chain ip t pick-tcp-1", gone[0], gone[1]]);
 }
 
 #[test]
 fn of_two_claims_on_an_address_one_holds_until_it_goes() {
     let mut state = state();
-    for (name, address) in [("a", "10.96.0.1"), ("b", "10.96.0.2")] {
+    for (name, address, endpoint) in [("a", "10.96.0.1", "10.244.0.5"), ("b", "10.96.0.2", "10.244.0.6")] {
         let spec = json!({"clusterIP": address, "externalIPs": ["192.0.2.9"], "ports": [{"port": 80}]});
         state.service(&service(name, spec, Value::Null), true);
-        state.slice(&slice(name, 80, "TCP", json!([{"addresses": ["10.244.0.5"]}])), true);
+        state.slice(&slice(name, 80, "TCP", json!([{"addresses": [endpoint]}])), true);
     }
-    let both = state.transaction();
-    assert!(
-        both.contains("192.0.2.9 . tcp . 80 : goto ext-default/a") && !both.contains(": goto ext-default/b"),
-        "{both}"
-    );
+    let both = state.transaction().script();
+    let leads = |script: &str, endpoint: &str| script.contains(&format!("192.0.2.9 . 80 . 0 : {endpoint} . 80"));
+    assert!(leads(&both, "10.244.0.5") && !leads(&both, "10.244.0.6"), "{both}");
     let why: Vec<String> = state.take_refused().into_iter().map(|(_, why)| why).collect();
     assert_eq!(why, ["TCP port 80 of 192.0.2.9 is not served for this Service: Service default/a has it"]);
     state.service(&service("a", json!({}), Value::Null), false);
-    let one = state.transaction();
-    assert!(one.contains("192.0.2.9 . tcp . 80 : goto ext-default/b"), "{one}");
+    let one = state.transaction().script();
+    let (_, added) = one.split_once("add element").unwrap_or_default();
+    assert!(leads(added, "10.244.0.6") && !leads(added, "10.244.0.5"), "{one}");
 }
 
 /// A name that comes first in the alphabet, externalIPs and a status that somebody wrote: none of it takes a ClusterIP.
@@ -318,11 +354,11 @@ fn a_cluster_address_cannot_be_taken() {
         assert_eq!(answering.unwrap_or_default(), if ready { vec!["10.244.0.5"] } else { Vec::new() });
         let whole = state.resync();
         assert!(!whole.contains("10.96.0.10 . tcp . 80"), "no port of it: {whole}");
-        assert_eq!(whole.contains("10.96.0.10 . udp . 53 : goto svc-default/dns/udp/53"), ready, "{whole}");
-        assert_eq!(whole.contains("no-endpoints { 10.96.0.10 . udp . 53 : goto reject-it"), !ready, "{whole}");
-        assert!(
-            !whole.contains("10.96.0.10 . udp . 53 : goto ext-") && !whole.contains("10.96.0.10 . udp . 53 : goto fw-")
-        );
+        assert_eq!(whole.contains("10.96.0.10 . 53 . 0 : 10.244.0.5 . 53"), ready, "{whole}");
+        assert_eq!(whole.contains("10.96.0.10 . udp . 53 : goto reject-it"), !ready, "{whole}");
+        for stolen in [" . 53 . 0 : 10.244.0.66", " . udp . 53 : goto outside-", " . udp . 53 : goto fw-"] {
+            assert!(!whole.contains(&format!("10.96.0.10{stolen}")), "{stolen} in {whole}");
+        }
         let told = state.take_refused();
         assert!(told.iter().all(|(service, _)| service.metadata.name.as_deref() == Some("a")), "{told:?}");
         assert!(
@@ -351,7 +387,7 @@ fn what_the_node_listens_on_stays_its_own() {
     let status = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.5"}]}});
     state.service(&service("web", spec, status), true);
     assert!(state.wants_the_nodes());
-    let rules = state.transaction();
+    let rules = state.transaction().script();
     for (place, served) in [
         ("192.0.2.5 . tcp . 22 ", false),
         ("192.0.2.5 . tcp . 10250 ", false),
@@ -369,9 +405,9 @@ fn what_the_node_listens_on_stays_its_own() {
     assert!(told.len() == 3 && told.iter().any(|why| why == want), "{told:?}");
     // Once the node is done with it, it is served.
     state.listeners(Listeners::of_test(&["192.0.2.5"], &[]));
-    assert!(state.transaction().contains("192.0.2.5 . tcp . 22 :"));
+    assert!(state.transaction().script().contains("192.0.2.5 . tcp . 22 :"));
     state.listeners(listeners);
-    assert!(state.transaction().contains("delete element"));
+    assert!(state.transaction().script().contains("delete element"));
 }
 
 #[test]
@@ -390,10 +426,10 @@ fn health_checks_count_ready_endpoints_of_this_node() {
         [(spec("Local", 31000), Some((31000, 1))), (spec("Cluster", 31000), None), (spec("Local", 0), None)]
     {
         state.service(&service("web", spec.clone(), Value::Null), true);
-        let mut own = slice("web", 8080, "TCP", endpoints.clone()).as_ref().clone();
+        let mut own = whole_slice("web", 8080, "TCP", endpoints.clone());
         own.ports =
             Some(vec![serde_json::from_value(json!({"name": "a", "port": 8080, "protocol": "TCP"})).expect("a port")]);
-        state.slice(&own.into(), true);
+        state.slice(&Arc::new(own.into()), true);
         state.transaction();
         assert_eq!(state.checks().get("default/web").map(|check| (check.port, check.local)), want, "{spec}");
     }

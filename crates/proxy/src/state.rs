@@ -3,36 +3,51 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ferry_client::lean::Slice;
+use ferry_nft::Transaction;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 
 use crate::conntrack::Changes;
 use crate::family::Family;
+use crate::fragment::Fragment;
 use crate::frame::Frame;
 use crate::health::Check;
 use crate::listeners::Listeners;
 use crate::plan::{View, plan};
-use crate::table::{Fragment, Owner, Table};
+use crate::table::{Owner, Table};
 
-/// The label by which a slice names its service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Slices with this label are for DNS alone: their service was headless when they were made.
-const HEADLESS: &str = "service.kubernetes.io/headless";
 /// Services with this label are left to another proxy.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
 #[derive(Default)]
 struct Known {
     service: Option<Arc<Service>>,
-    slices: BTreeMap<String, Arc<EndpointSlice>>,
+    /// By their keys, in order. Mostly there is one.
+    slices: Vec<(Arc<str>, Arc<Slice>)>,
+}
+
+impl Known {
+    fn remove(&mut self, slice: &str) {
+        self.slices.retain(|(key, _)| &**key != slice);
+    }
+
+    fn insert(&mut self, key: Arc<str>, slice: Arc<Slice>) {
+        match self.slices.binary_search_by(|(known, _)| known.cmp(&key)) {
+            Ok(index) => self.slices[index].1 = slice,
+            Err(index) => {
+                self.slices.reserve_exact(1);
+                self.slices.insert(index, (key, slice));
+            }
+        }
+    }
 }
 
 pub(crate) struct State {
     view: View,
     known: BTreeMap<Owner, Known>,
     /// Where each slice was counted, by its own key: its label may have changed since.
-    slice_owners: BTreeMap<String, Owner>,
+    slice_owners: BTreeMap<Arc<str>, Owner>,
     changed: BTreeSet<Owner>,
     table: Table,
     /// What services were told they do not get.
@@ -60,22 +75,21 @@ impl State {
         self.touch(owner);
     }
 
-    pub(crate) fn slice(&mut self, slice: &Arc<EndpointSlice>, present: bool) {
+    pub(crate) fn slice(&mut self, slice: &Arc<Slice>, present: bool) {
         let slice_key = key(slice.as_ref());
-        let owner =
-            slice.labels().get(SERVICE_NAME).map(|name| format!("{}/{name}", slice.namespace().unwrap_or_default()));
-        let owner = owner.filter(|_| present && !slice.labels().contains_key(HEADLESS));
+        // Those of a headless Service are for DNS alone: it was headless when they were made.
+        let owner = slice.service.as_deref().filter(|_| present && !slice.is_headless).map(Owner::from);
         if let Some(previous) = self.slice_owners.remove(&slice_key)
             && owner.as_ref() != Some(&previous)
         {
             if let Some(known) = self.known.get_mut(&previous) {
-                known.slices.remove(&slice_key);
+                known.remove(&slice_key);
             }
             self.touch(previous);
         }
         if let Some(owner) = owner {
             self.slice_owners.insert(slice_key.clone(), owner.clone());
-            self.known.entry(owner.clone()).or_default().slices.insert(slice_key, slice.clone());
+            self.known.entry(owner.clone()).or_default().insert(slice_key, slice.clone());
             self.touch(owner);
         }
     }
@@ -144,13 +158,18 @@ impl State {
     }
 
     /// The transaction for everything that changed since the last call; empty when the rules stay the same.
-    pub(crate) fn transaction(&mut self) -> String {
+    pub(crate) fn transaction(&mut self) -> Transaction {
+        let updates = self.updates();
+        self.table.replace(updates)
+    }
+
+    fn updates(&mut self) -> Vec<(Owner, Option<Fragment>)> {
         let changed = std::mem::take(&mut self.changed);
         let updates: Vec<(Owner, Option<Fragment>)> = changed
             .into_iter()
             .map(|owner| {
                 let fragment = self.known.get(&owner).and_then(|known| {
-                    plan(known.service.as_ref()?, known.slices.values().map(Arc::as_ref), &self.view)
+                    plan(known.service.as_ref()?, known.slices.iter().map(|(_, slice)| &**slice), &self.view)
                 });
                 (owner, fragment)
             })
@@ -161,7 +180,7 @@ impl State {
                 None => self.checks.remove(owner),
             };
         }
-        self.table.replace(updates)
+        updates
     }
 
     pub(crate) fn family(&self) -> Family {
@@ -180,7 +199,8 @@ impl State {
 
     /// The transaction that makes the kernel agree whatever is in it now.
     pub(crate) fn resync(&mut self) -> String {
-        let _ = self.transaction();
+        let updates = self.updates();
+        self.table.absorb(updates);
         self.table.render()
     }
 }
@@ -193,10 +213,7 @@ fn is_external(service: &Service) -> bool {
     })
 }
 
-fn key<K: kube::Resource>(object: &K) -> String {
-    format!(
-        "{}/{}",
-        object.meta().namespace.as_deref().unwrap_or_default(),
-        object.meta().name.as_deref().unwrap_or_default()
-    )
+fn key<K: kube::Resource>(object: &K) -> Owner {
+    let meta = object.meta();
+    format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default()).into()
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ferry_client::lean::Slice;
 use ferry_client::{Change, EventType, Informer, Recorder, Subscription};
-use ferry_nft::{Nft, Pace, Watch, wait};
+use ferry_nft::{Nft, Pace, Transaction, Watch, wait};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -54,13 +54,13 @@ pub(crate) struct Sync {
 #[derive(Clone)]
 pub(crate) struct Sources {
     pub(crate) services: Informer<Service>,
-    pub(crate) slices: Informer<EndpointSlice>,
+    pub(crate) slices: Informer<Slice>,
     pub(crate) nodes: Informer<Node>,
 }
 
 struct Streams {
     services: Subscription<Service>,
-    slices: Subscription<EndpointSlice>,
+    slices: Subscription<Slice>,
     nodes: Subscription<Node>,
 }
 
@@ -254,7 +254,7 @@ impl Sync {
         }
     }
 
-    fn slice(&mut self, change: &Change<EndpointSlice>) {
+    fn slice(&mut self, change: &Change<Slice>) {
         self.health.changed(0, 1);
         for state in &mut self.states {
             state.slice(change.object(), !matches!(change, Change::Deleted(_)));
@@ -278,13 +278,16 @@ impl Sync {
         if self.states.iter().any(State::wants_the_nodes) {
             self.look_at_listeners().await;
         }
-        let transaction: String = self.states.iter_mut().map(State::transaction).collect();
+        let mut transaction = Transaction::default();
+        for state in &mut self.states {
+            transaction.join(state.transaction());
+        }
         self.tell_refused();
         if transaction.is_empty() {
             return None;
         }
         let begin = Instant::now();
-        let applied = self.nft.apply(&transaction).await;
+        let applied = self.nft.commit(&transaction).await;
         self.health.synced(begin.elapsed(), false, applied.is_ok());
         match applied {
             Ok(()) => None,

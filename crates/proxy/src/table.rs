@@ -1,82 +1,40 @@
-//! The nftables table as a value: a fixed frame, and one fragment of chains, sets and elements per service.
+//! The nftables table as a value: a fixed frame, chains that Services share, and one fragment per Service.
 //!
 //! Replacing fragments yields the smallest transaction that brings the kernel along; the whole table can be rendered at
 //! any time, which is how a start or a failed transaction is repaired.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
+use std::net::IpAddr;
+use std::sync::Arc;
 
-use crate::claims::{Claims, Place, Standing};
+use ferry_nft::{Element, Elements, Part, Protocol, Transaction, Value, Verb};
+
+use crate::claims::Claims;
 use crate::conntrack::{Changes, Frontend};
 use crate::endpoints::Endpoint;
+use crate::fragment::{Collection, Fragment};
 use crate::frame::Frame;
-use crate::health::Check;
+use crate::place::Place;
+use crate::shape::Shape;
 
 /// `namespace/name` of the service a fragment belongs to.
-pub(crate) type Owner = String;
+pub(crate) type Owner = Arc<str>;
 
-/// The maps and sets of the frame whose elements come from services.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Collection {
-    Services,
-    NodePorts,
-    NoEndpoints,
-    NoEndpointNodePorts,
-    Firewall,
-    ClusterAddresses,
-    Hairpin,
-}
-
-impl Collection {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Services => "services",
-            Self::NodePorts => "node-ports",
-            Self::NoEndpoints => "no-endpoints",
-            Self::NoEndpointNodePorts => "no-endpoint-node-ports",
-            Self::Firewall => "firewall",
-            Self::ClusterAddresses => "cluster-addresses",
-            Self::Hairpin => "hairpin",
-        }
-    }
-
-    /// Whether its keys are places that one service has.
-    fn is_of_places(self) -> bool {
-        !matches!(self, Self::ClusterAddresses | Self::Hairpin)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ElementKey {
-    pub(crate) collection: Collection,
-    pub(crate) key: String,
-}
-
-/// What one service contributes. Chains and sets are its own; elements may be shared with other services.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fragment {
-    pub(crate) chains: BTreeMap<String, Vec<String>>,
-    /// Sets of client addresses, by name, with the seconds an entry lives.
-    pub(crate) affinities: BTreeMap<String, u32>,
-    /// Verdict for maps, nothing for sets.
-    pub(crate) elements: BTreeMap<ElementKey, Option<String>>,
-    /// Where datagrams for it arrive, and who may answer them.
-    pub(crate) datagrams: Changes,
-    /// Where it is to be reached, and by what right.
-    pub(crate) claims: BTreeMap<Place, Standing>,
-    pub(crate) cluster_addresses: BTreeSet<String>,
-    /// What it asked for and does not get on this node, for its owner to read.
-    pub(crate) refused: BTreeSet<String>,
-    /// Where load balancers ask for its endpoints on this node.
-    pub(crate) health: Option<Check>,
-}
+/// Elements by what they are found under.
+type Contents = BTreeMap<(Collection, Vec<Part>), Option<Value>>;
 
 #[derive(Debug)]
 pub(crate) struct Table {
     frame: Frame,
     fragments: BTreeMap<Owner, Fragment>,
-    elements: BTreeMap<ElementKey, BTreeMap<Owner, Option<String>>>,
     claims: Claims,
+    /// How many fragments want an address in the set of those that may be sent to themselves.
+    hairpin: HashMap<IpAddr, u32>,
+    /// How many fronts need a shared chain.
+    shapes: BTreeMap<Shape, usize>,
+    /// The shared chains that the kernel has. Those that nobody needs any more go when another one comes.
+    present: BTreeSet<Shape>,
     /// Places where somebody came or went since someone asked, and services that the node refuses something.
     touched: BTreeSet<Place>,
     refusing: BTreeSet<Owner>,
@@ -84,13 +42,28 @@ pub(crate) struct Table {
     moved: Changes,
 }
 
+/// What a change is made from.
+#[derive(Default)]
+struct Draft {
+    created: String,
+    filled: String,
+    removed: String,
+    /// What may change, and how it was before.
+    places: BTreeSet<Place>,
+    hairpin: BTreeSet<IpAddr>,
+    cluster_addresses: BTreeSet<IpAddr>,
+    before: Contents,
+}
+
 impl Table {
     pub(crate) fn new(frame: Frame) -> Self {
         Self {
             frame,
             fragments: BTreeMap::new(),
-            elements: BTreeMap::new(),
             claims: Claims::default(),
+            hairpin: HashMap::new(),
+            shapes: BTreeMap::new(),
+            present: BTreeSet::new(),
             touched: BTreeSet::new(),
             refusing: BTreeSet::new(),
             moved: Changes::new(),
@@ -98,26 +71,43 @@ impl Table {
     }
 
     /// Takes over the new fragments and returns the transaction for the difference; empty when nothing changed.
-    pub(crate) fn replace(&mut self, updates: impl IntoIterator<Item = (Owner, Option<Fragment>)>) -> String {
-        let (table, address) = (self.frame.place(), self.frame.family.address_type());
-        let mut created = String::new();
-        let mut filled = String::new();
-        let mut removed = String::new();
-        let mut before: BTreeMap<ElementKey, Option<Option<String>>> = BTreeMap::new();
+    pub(crate) fn replace(&mut self, updates: impl IntoIterator<Item = (Owner, Option<Fragment>)>) -> Transaction {
+        let mut draft = Draft::default();
+        self.take_over(updates, Some(&mut draft));
+        let elements = self.elements(&draft);
+        // References must exist before they are used and be gone before their target is deleted. Chains are emptied
+        // before the first of them is deleted, because they refer to each other.
+        let Draft { mut created, mut filled, mut removed, .. } = draft;
+        let new: Vec<Shape> = self.shapes.keys().filter(|shape| !self.present.contains(shape)).copied().collect();
+        self.write_shapes(&new, &mut created, &mut filled);
+        self.present.extend(new);
+        if !(created.is_empty() && filled.is_empty() && removed.is_empty()) {
+            removed = self.forget_shapes() + &removed;
+        }
+        Transaction { before: created + &filled, elements, after: removed }
+    }
+
+    /// Takes over the new fragments, for the table to be rendered.
+    pub(crate) fn absorb(&mut self, updates: impl IntoIterator<Item = (Owner, Option<Fragment>)>) {
+        self.take_over(updates, None);
+    }
+
+    fn take_over(
+        &mut self,
+        updates: impl IntoIterator<Item = (Owner, Option<Fragment>)>,
+        mut draft: Option<&mut Draft>,
+    ) {
         let mut answered: BTreeMap<Frontend, BTreeSet<Endpoint>> = BTreeMap::new();
         for (owner, update) in updates {
             let old = self.fragments.get(&owner).cloned().unwrap_or_default();
-            let new = update.clone().unwrap_or_default();
-            if old != new {
-                write_affinities(&table, address, &old, &new, &mut created, &mut removed);
-                write_chains(&table, &old, &new, &mut created, &mut filled, &mut removed);
-                let places = self.affected(&old, &new);
-                let shared = places.iter().flat_map(|place| elements_at(place));
-                for key in old.elements.keys().chain(new.elements.keys()).cloned().chain(shared) {
-                    let winner = self.winner(&key);
-                    before.entry(key).or_insert(winner);
+            let none = Fragment::default();
+            let new = update.as_ref().unwrap_or(&none);
+            if old != *new {
+                let places = self.affected(&old, new);
+                if let Some(draft) = draft.as_deref_mut() {
+                    self.note(&places, &old, new, draft);
                 }
-                for frontend in places.iter().filter_map(|place| frontend_at(place)) {
+                for frontend in places.iter().filter_map(frontend_at) {
                     let endpoints = self.answering(&frontend);
                     answered.entry(frontend).or_insert(endpoints);
                 }
@@ -125,7 +115,7 @@ impl Table {
                 if !new.refused.is_empty() {
                     self.refusing.insert(owner.clone());
                 }
-                self.exchange(&owner, &old, &new);
+                self.exchange(&owner, &old, new);
             }
             match update {
                 Some(fragment) => self.fragments.insert(owner, fragment),
@@ -138,24 +128,113 @@ impl Table {
                 self.moved.insert(frontend, now);
             }
         }
-        let elements = self.write_elements(&table, &before);
-        // References must exist before they are used and be gone before their target is deleted. Chains are emptied
-        // before the first of them is deleted, because they refer to each other.
-        created + &filled + &elements + &removed
+    }
+
+    /// Writes down what the new fragment brings, and how everything is that it may change.
+    fn note(&self, places: &BTreeSet<Place>, old: &Fragment, new: &Fragment, draft: &mut Draft) {
+        let (table, address) = (self.frame.place(), self.frame.family.address_type());
+        write_affinities(&table, address, old, new, &mut draft.created, &mut draft.removed);
+        write_chains(&table, old, new, &mut draft.created, &mut draft.filled, &mut draft.removed);
+        for place in places {
+            if draft.places.insert(*place) {
+                self.read_place(place, &mut draft.before);
+            }
+        }
+        for address in old.hairpin.iter().chain(&new.hairpin) {
+            if draft.hairpin.insert(*address) {
+                self.read_hairpin(*address, &mut draft.before);
+            }
+        }
+        for address in old.cluster_addresses.iter().chain(&new.cluster_addresses) {
+            if draft.cluster_addresses.insert(*address) {
+                self.read_cluster_address(*address, &mut draft.before);
+            }
+        }
+    }
+
+    fn read_place(&self, place: &Place, contents: &mut Contents) {
+        let holder = self.claims.holder(place).and_then(|owner| self.fragments.get(owner));
+        if let Some(front) = holder.and_then(|fragment| fragment.front(place)) {
+            front.elements(place, |collection, Element { key, value }| {
+                contents.insert((collection, key), value);
+            });
+        }
+    }
+
+    fn read_hairpin(&self, address: IpAddr, contents: &mut Contents) {
+        if self.hairpin.contains_key(&address) {
+            contents.insert((Collection::Hairpin, hairpin_of(address)), None);
+        }
+    }
+
+    fn read_cluster_address(&self, address: IpAddr, contents: &mut Contents) {
+        if self.claims.is_cluster_address(&address) {
+            contents.insert((Collection::ClusterAddresses, vec![Part::Address(address)]), None);
+        }
+    }
+
+    /// What went and what came since the draft was begun.
+    fn elements(&self, draft: &Draft) -> Vec<Elements> {
+        let (before, mut now) = (&draft.before, Contents::new());
+        draft.places.iter().for_each(|place| self.read_place(place, &mut now));
+        draft.hairpin.iter().for_each(|address| self.read_hairpin(*address, &mut now));
+        draft.cluster_addresses.iter().for_each(|address| self.read_cluster_address(*address, &mut now));
+        let only_in = |these: &Contents, those: &Contents| {
+            let mut lists: BTreeMap<Collection, Vec<Element>> = BTreeMap::new();
+            for (at, value) in these.iter().filter(|(at, value)| those.get(*at) != Some(*value)) {
+                let (collection, key) = at.clone();
+                lists.entry(collection).or_default().push(Element { key, value: value.clone() });
+            }
+            lists
+        };
+        let mut all = Vec::new();
+        for (verb, lists) in [(Verb::Delete, only_in(before, &now)), (Verb::Add, only_in(&now, before))] {
+            all.extend(lists.into_iter().map(|(collection, list)| Elements {
+                verb,
+                family: self.frame.family.of_nft(),
+                table: self.frame.table.clone(),
+                set: collection.name().to_owned(),
+                list,
+            }));
+        }
+        all
     }
 
     /// The transaction that replaces whatever is in the kernel by exactly this table.
-    pub(crate) fn render(&self) -> String {
+    pub(crate) fn render(&mut self) -> String {
         let (table, address) = (&self.frame.place(), self.frame.family.address_type());
         let mut text = self.frame.render();
-        let mut filled = String::new();
+        let (mut filled, none) = (String::new(), Fragment::default());
         for fragment in self.fragments.values() {
-            write_affinities(table, address, &Fragment::default(), fragment, &mut text, &mut String::new());
-            write_chains(table, &Fragment::default(), fragment, &mut text, &mut filled, &mut String::new());
+            write_affinities(table, address, &none, fragment, &mut text, &mut String::new());
+            write_chains(table, &none, fragment, &mut text, &mut filled, &mut String::new());
         }
+        self.present = self.shapes.keys().copied().collect();
+        let shapes: Vec<Shape> = self.present.iter().copied().collect();
+        self.write_shapes(&shapes, &mut text, &mut filled);
         text.push_str(&filled);
-        let before = self.elements.keys().map(|key| (key.clone(), None)).collect();
-        text + &self.write_elements(table, &before)
+        // Written as they are found: there may be hundreds of thousands.
+        let mut lists: BTreeMap<Collection, String> = BTreeMap::new();
+        let mut add = |collection: Collection, element: Element| {
+            let list = lists.entry(collection).or_default();
+            let _ = write!(list, "{}{element}", if list.is_empty() { "" } else { ", " });
+        };
+        for (owner, fragment) in &self.fragments {
+            for (place, front) in fragment.fronts.iter().filter(|(place, _)| self.claims.holder(place) == Some(owner)) {
+                front.elements(place, &mut add);
+            }
+        }
+        let hairpin: BTreeSet<&IpAddr> = self.hairpin.keys().collect();
+        hairpin.into_iter().for_each(|address| {
+            add(Collection::Hairpin, Element { key: hairpin_of(*address), value: None });
+        });
+        for address in self.claims.cluster_addresses() {
+            add(Collection::ClusterAddresses, Element { key: vec![Part::Address(*address)], value: None });
+        }
+        for (collection, list) in lists {
+            let _ = writeln!(text, "add element {table} {} {{ {list} }}", collection.name());
+        }
+        text
     }
 
     /// The sets of clients of Services with affinity, with the seconds that an entry lives.
@@ -169,29 +248,19 @@ impl Table {
         std::mem::take(&mut self.moved)
     }
 
-    /// Several services may claim one place; in all maps together it is one of them that has it.
-    fn winner(&self, key: &ElementKey) -> Option<Option<String>> {
-        let owners = self.elements.get(key)?;
-        if key.collection.is_of_places() {
-            return owners.get(self.claims.holder(&key.key)?).cloned();
-        }
-        owners.values().next().cloned()
-    }
-
     /// The places that may change hands when one service takes these for those.
     fn affected(&self, old: &Fragment, new: &Fragment) -> BTreeSet<Place> {
-        let own = old.claims.keys().chain(new.claims.keys());
-        let given = old.cluster_addresses.symmetric_difference(&new.cluster_addresses);
-        let beside = own.clone().flat_map(|place| self.claims.beside(place));
-        own.chain(beside).chain(given.flat_map(|address| self.claims.at(address))).cloned().collect()
+        let own = || old.fronts.iter().chain(&new.fronts).map(|(place, _)| place);
+        let beside = own().flat_map(|place| self.claims.beside(place));
+        let (lost, given) = (&old.cluster_addresses, &new.cluster_addresses);
+        let moved = lost.iter().filter(|address| !given.contains(address));
+        let moved = moved.chain(given.iter().filter(|address| !lost.contains(address)));
+        own().chain(beside).chain(moved.flat_map(|address| self.claims.at(*address))).copied().collect()
     }
 
     /// Who may answer datagrams that arrive there.
     fn answering(&self, frontend: &Frontend) -> BTreeSet<Endpoint> {
-        let place = match frontend.address {
-            Some(address) => format!("{address} . udp . {}", frontend.port),
-            None => format!("udp . {}", frontend.port),
-        };
+        let place = Place { address: frontend.address, protocol: Protocol::Udp, port: frontend.port };
         let fragment = self.claims.holder(&place).and_then(|owner| self.fragments.get(owner));
         fragment.and_then(|fragment| fragment.datagrams.get(frontend)).cloned().unwrap_or_default()
     }
@@ -211,69 +280,64 @@ impl Table {
     }
 
     fn exchange(&mut self, owner: &Owner, old: &Fragment, new: &Fragment) {
-        for key in old.elements.keys() {
-            if let Some(owners) = self.elements.get_mut(key) {
-                owners.remove(owner);
-                if owners.is_empty() {
-                    self.elements.remove(key);
+        self.claims.remove(owner, &old.fronts, &old.cluster_addresses);
+        self.claims.add(owner, &new.fronts, &new.cluster_addresses);
+        for address in &new.hairpin {
+            *self.hairpin.entry(*address).or_default() += 1;
+        }
+        for shape in new.shapes() {
+            *self.shapes.entry(shape).or_default() += 1;
+        }
+        for address in &old.hairpin {
+            if let Some(count) = self.hairpin.get_mut(address) {
+                *count -= 1;
+                if *count == 0 {
+                    self.hairpin.remove(address);
                 }
             }
         }
-        self.claims.remove(owner, &old.claims, &old.cluster_addresses);
-        self.claims.add(owner, &new.claims, &new.cluster_addresses);
-        for (key, value) in &new.elements {
-            self.elements.entry(key.clone()).or_default().insert(owner.clone(), value.clone());
+        for shape in old.shapes() {
+            if let Some(count) = self.shapes.get_mut(&shape) {
+                *count -= 1;
+                if *count == 0 {
+                    self.shapes.remove(&shape);
+                }
+            }
         }
     }
 
-    fn write_elements(&self, table: &str, before: &BTreeMap<ElementKey, Option<Option<String>>>) -> String {
-        let mut gone: BTreeMap<Collection, BTreeSet<String>> = BTreeMap::new();
-        let mut come: BTreeMap<Collection, BTreeSet<String>> = BTreeMap::new();
-        for (key, old) in before {
-            let new = self.winner(key);
-            if *old == new {
-                continue;
-            }
-            let text = |value: &Option<String>| match value {
-                Some(verdict) => format!("{} : {verdict}", key.key),
-                None => key.key.clone(),
-            };
-            if let Some(value) = old {
-                gone.entry(key.collection).or_default().insert(text(value));
-            }
-            if let Some(value) = &new {
-                come.entry(key.collection).or_default().insert(text(value));
+    fn write_shapes(&self, shapes: &[Shape], created: &mut String, filled: &mut String) {
+        let table = self.frame.place();
+        for shape in shapes {
+            let name = shape.name();
+            let _ = writeln!(created, "add chain {table} {name}");
+            for rule in shape.rules(&self.frame) {
+                let _ = writeln!(filled, "add rule {table} {name} {rule}");
             }
         }
-        let mut output = String::new();
-        for (verb, collections) in [("delete", gone), ("add", come)] {
-            for (collection, elements) in collections {
-                let list = elements.into_iter().collect::<Vec<_>>().join(", ");
-                let _ = writeln!(output, "{verb} element {table} {} {{ {list} }}", collection.name());
+    }
+
+    /// What takes the shared chains away that nobody needs.
+    fn forget_shapes(&mut self) -> String {
+        let (table, mut text) = (self.frame.place(), String::new());
+        let gone: Vec<Shape> = self.present.iter().filter(|shape| !self.shapes.contains_key(shape)).copied().collect();
+        for verb in ["flush", "delete"] {
+            for shape in &gone {
+                let _ = writeln!(text, "{verb} chain {table} {}", shape.name());
             }
         }
-        output
+        self.present.retain(|shape| self.shapes.contains_key(shape));
+        text
     }
 }
 
-/// The maps that a place may stand in.
-fn elements_at(place: &str) -> Vec<ElementKey> {
-    let of_a_node = place.matches(" . ").count() == 1;
-    let collections: &[Collection] = if of_a_node {
-        &[Collection::NodePorts, Collection::NoEndpointNodePorts]
-    } else {
-        &[Collection::Services, Collection::NoEndpoints, Collection::Firewall]
-    };
-    collections.iter().map(|collection| ElementKey { collection: *collection, key: place.to_owned() }).collect()
+fn hairpin_of(address: IpAddr) -> Vec<Part> {
+    vec![Part::Address(address), Part::Address(address)]
 }
 
 /// The place as one where datagrams arrive.
-fn frontend_at(place: &str) -> Option<Frontend> {
-    match place.split(" . ").collect::<Vec<_>>().as_slice() {
-        [address, "udp", port] => Some(Frontend { address: Some(address.parse().ok()?), port: port.parse().ok()? }),
-        ["udp", port] => Some(Frontend { address: None, port: port.parse().ok()? }),
-        _ => None,
-    }
+fn frontend_at(place: &Place) -> Option<Frontend> {
+    (place.protocol == Protocol::Udp).then_some(Frontend { address: place.address, port: place.port })
 }
 
 fn write_affinities(

@@ -42,11 +42,18 @@ pub(super) fn key_of(object: &dyn Object) -> ObjectKey {
     ObjectKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
 }
 
+/// The key of an object without a copy of it.
+fn names_of(object: &dyn Object) -> (&str, &str) {
+    let meta = object.object_meta();
+    (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
 pub(super) type IndexFunction = Box<dyn Fn(&dyn Object) -> Vec<String> + Send + Sync>;
 
 struct IndexState {
     function: IndexFunction,
-    entries: HashMap<String, BTreeMap<ObjectKey, Held>>,
+    /// By value, in the order of their keys. Mostly there is one.
+    entries: HashMap<Box<str>, Vec<Held>>,
 }
 
 pub(super) struct Cache {
@@ -85,15 +92,15 @@ impl Cache {
             return;
         }
         let mut index = IndexState { function, entries: HashMap::new() };
-        for (key, object) in &self.objects {
-            index.insert(key, object);
+        for object in self.objects.values() {
+            index.insert(object);
         }
         self.indexes.insert(name, index);
     }
 
     pub(super) fn indexed(&self, name: &str, value: &str) -> Vec<Held> {
         let entries = self.indexes.get(name).and_then(|index| index.entries.get(value));
-        entries.map(|objects| objects.values().cloned().collect()).unwrap_or_default()
+        entries.cloned().unwrap_or_default()
     }
 
     pub(super) fn apply(&mut self, new: Held) -> Vec<Change<dyn Object>> {
@@ -101,9 +108,9 @@ impl Cache {
         let old = self.objects.insert(key.clone(), new.clone());
         for index in self.indexes.values_mut() {
             if let Some(old) = &old {
-                index.remove(&key, old);
+                index.remove(old);
             }
-            index.insert(&key, &new);
+            index.insert(&new);
         }
         match old {
             None => vec![Change::Added(new)],
@@ -120,7 +127,7 @@ impl Cache {
         let key = key_of(&*last);
         let old = self.objects.remove(&key)?;
         for index in self.indexes.values_mut() {
-            index.remove(&key, &old);
+            index.remove(&old);
         }
         Some(Change::Deleted(last))
     }
@@ -136,9 +143,9 @@ impl Cache {
             }
             changes.extend(self.apply(object));
         }
-        for (key, old) in gone {
+        for old in gone.into_values() {
             for index in self.indexes.values_mut() {
-                index.remove(&key, &old);
+                index.remove(&old);
             }
             changes.push(Change::Deleted(old));
         }
@@ -152,22 +159,38 @@ fn same_version(old: &dyn Object, new: &dyn Object) -> bool {
 }
 
 impl IndexState {
-    fn insert(&mut self, key: &ObjectKey, object: &Held) {
+    fn insert(&mut self, object: &Held) {
         for value in (self.function)(&**object) {
-            self.entries.entry(value).or_default().insert(key.clone(), object.clone());
-        }
-    }
-
-    fn remove(&mut self, key: &ObjectKey, object: &Held) {
-        for value in (self.function)(&**object) {
-            if let Some(objects) = self.entries.get_mut(&value) {
-                objects.remove(key);
-                if objects.is_empty() {
-                    self.entries.remove(&value);
+            let objects = self.entries.entry(value.into()).or_default();
+            match place_of(objects, object) {
+                Ok(place) => objects[place] = object.clone(),
+                Err(place) => {
+                    if objects.is_empty() {
+                        objects.reserve_exact(1);
+                    }
+                    objects.insert(place, object.clone());
                 }
             }
         }
     }
+
+    fn remove(&mut self, object: &Held) {
+        for value in (self.function)(&**object) {
+            if let Some(objects) = self.entries.get_mut(&*value) {
+                if let Ok(place) = place_of(objects, object) {
+                    objects.remove(place);
+                }
+                if objects.is_empty() {
+                    self.entries.remove(&*value);
+                }
+            }
+        }
+    }
+}
+
+/// Where the object of that name is among those, or should be.
+fn place_of(objects: &[Held], object: &Held) -> Result<usize, usize> {
+    objects.binary_search_by(|known| names_of(&**known).cmp(&names_of(&**object)))
 }
 
 /// A handle to one index of an informer.

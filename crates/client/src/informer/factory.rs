@@ -8,7 +8,7 @@ use ferry_tasks::Tasks;
 use kube::Client;
 use parking_lot::Mutex;
 
-use super::{Cached, Informer, Objects, Selection};
+use super::{Cached, Change, Informer, Objects, Projection, Selection};
 use crate::api::Api;
 
 /// One informer per kind, started when it is first asked for. Clones share them.
@@ -26,6 +26,12 @@ struct Started {
     by_path: HashMap<String, Objects>,
 }
 
+impl Started {
+    fn informer<K: Cached>(&self) -> Option<Informer<K>> {
+        self.by_kind.get(&TypeId::of::<K>()).and_then(|any| any.downcast_ref::<Informer<K>>()).cloned()
+    }
+}
+
 impl Informers {
     pub fn new(client: Client, tasks: Tasks) -> Self {
         Self { client, tasks, started: Arc::default() }
@@ -36,15 +42,47 @@ impl Informers {
         K::DynamicType: Default,
     {
         let mut started = self.started.lock();
-        let known = started.by_kind.get(&TypeId::of::<K>()).and_then(|any| any.downcast_ref::<Informer<K>>());
-        if let Some(informer) = known {
-            return informer.clone();
+        if let Some(informer) = started.informer::<K>() {
+            return informer;
         }
         let api: Api<K> = Api::all(self.client.clone());
         let path = api.resource_url().to_owned();
         let informer = Informer::over(api, &self.tasks, Selection::default());
         started.by_path.insert(path, informer.objects());
         started.by_kind.insert(TypeId::of::<K>(), Box::new(informer.clone()));
+        informer
+    }
+
+    /// Parts of objects, from the informer of the whole ones where this process has one already; otherwise the whole ones are
+    /// not kept.
+    pub fn projected<P: Projection>(&self) -> Informer<P>
+    where
+        P::DynamicType: Default,
+    {
+        let mut started = self.started.lock();
+        if let Some(informer) = started.informer::<P>() {
+            return informer;
+        }
+        let informer = match started.informer::<P::Whole>() {
+            Some(whole) => self.derived(&whole),
+            None => Informer::over(Api::all(self.client.clone()), &self.tasks, Selection::default()),
+        };
+        started.by_kind.insert(TypeId::of::<P>(), Box::new(informer.clone()));
+        informer
+    }
+
+    fn derived<P: Projection>(&self, whole: &Informer<P::Whole>) -> Informer<P> {
+        let informer = Informer::detached();
+        let parts = informer.clone();
+        whole.on_change(move |change| match change {
+            Change::Added(object) | Change::Modified { new: object, .. } => parts.apply(P::of(object)),
+            Change::Deleted(object) => parts.remove(P::of(object)),
+        });
+        let (whole, parts) = (whole.clone(), informer.clone());
+        self.tasks.spawn_until_stopped("parts of objects", async move {
+            whole.synced().await;
+            parts.mark_synced();
+        });
         informer
     }
 

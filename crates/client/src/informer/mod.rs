@@ -34,6 +34,13 @@ pub trait Cached: Resource + Wire + Send + Sync + 'static {}
 
 impl<K: Resource + Wire + Send + Sync + 'static> Cached for K {}
 
+/// A part of a kind, for those who hold very many objects and need little of each.
+pub trait Projection: Cached {
+    type Whole: Cached;
+
+    fn of(whole: &Self::Whole) -> Self;
+}
+
 /// Which objects of a kind an informer holds: all of them unless selectors are given.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {

@@ -371,3 +371,35 @@ async fn who_does_not_mind_the_kind_shares_the_informer_that_is_there() {
     assert_eq!(objects.list().len(), 1);
     assert!(tasks.stop(std::time::Duration::from_secs(5)).await);
 }
+
+/// Those who come first have a watch of their own, and the parts are what the whole ones are.
+#[tokio::test]
+async fn parts_of_objects_follow_the_whole_ones() {
+    use crate::lean::Slice;
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+    let tasks = Tasks::new("test");
+    let informers = Informers::new(scripted(&[]), tasks.clone());
+    let slice = |name: &str, version: &str| {
+        let mut slice = EndpointSlice { address_type: "IPv4".into(), ..EndpointSlice::default() };
+        slice.metadata.name = Some(name.into());
+        slice.metadata.resource_version = Some(version.into());
+        slice
+    };
+    let whole = informers.of::<EndpointSlice>();
+    whole.apply(slice("a", "1"));
+    let parts = informers.projected::<Slice>();
+    let mut changes = parts.subscribe();
+    let names = || parts.list().iter().filter_map(|slice| slice.meta().name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(), ["a"]);
+    whole.apply(slice("b", "2"));
+    whole.apply(slice("a", "3"));
+    whole.remove(slice("a", "3"));
+    assert_eq!(names(), ["b"]);
+    assert!(matches!(changes.try_next(), Some(Change::Added(slice)) if slice.meta().name.as_deref() == Some("b")));
+    assert!(!parts.is_synced());
+    whole.mark_synced();
+    parts.synced().await;
+    assert_eq!(informers.projected::<Slice>().len(), 1, "it is shared");
+    assert!(informers.held("/apis/discovery.k8s.io/v1/endpointslices").is_some_and(|whole| whole.list().len() == 1));
+    assert!(tasks.stop(std::time::Duration::from_secs(5)).await);
+}
