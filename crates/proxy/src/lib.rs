@@ -11,6 +11,7 @@ mod affinity;
 mod claims;
 mod conntrack;
 mod endpoints;
+mod extent;
 mod family;
 mod fragment;
 mod frame;

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use crate::claims::{Rank, Standing};
 use crate::conntrack::Frontend;
 use crate::endpoints::{Choice, Endpoint, NodeView, choose};
+use crate::extent::excess;
 use crate::family::Family;
 use crate::fragment::{Fragment, Front, List, Refusal, Target};
 use crate::health::Check;
@@ -53,9 +54,16 @@ pub(crate) fn plan<'a>(
     let name = identifier(service)?;
     let mut fragment = Fragment::default();
     fragment.cluster_addresses.clone_from(&cluster_addresses);
+    if let Some(why) = excess(service, slices.clone()) {
+        fragment.refused.insert(why);
+        return Some(fragment.settled());
+    }
     let mut ready_local = BTreeSet::new();
+    let ranges = source_ranges(spec, family);
     for port in spec.ports.iter().flatten() {
-        let planner = PortPlanner::new(&name, spec, port, &cluster_addresses, service, view, &mut fragment.refused);
+        let of =
+            OfService { name: &name, spec, service, cluster_addresses: &cluster_addresses, source_ranges: &ranges };
+        let planner = PortPlanner::new(&of, port, view, &mut fragment.refused);
         let Some(planner) = planner else { continue };
         let choice = choose(port, slices.clone(), &view.node, family);
         planner.plan(&choice, &mut fragment);
@@ -75,6 +83,16 @@ fn identifier(service: &Service) -> Option<String> {
     (namespace.len() + name.len() < 180).then(|| format!("{namespace}/{name}"))
 }
 
+/// What all ports of a Service have in common.
+#[derive(Clone, Copy)]
+struct OfService<'a> {
+    name: &'a str,
+    spec: &'a ServiceSpec,
+    service: &'a Service,
+    cluster_addresses: &'a [IpAddr],
+    source_ranges: &'a [String],
+}
+
 struct PortPlanner<'a> {
     /// `namespace/name/protocol/port`, unique within the table.
     name: String,
@@ -84,7 +102,7 @@ struct PortPlanner<'a> {
     cluster_addresses: &'a [IpAddr],
     external_addresses: Vec<IpAddr>,
     load_balancer_addresses: Vec<IpAddr>,
-    source_ranges: Vec<String>,
+    source_ranges: &'a [String],
     internal_local: bool,
     external_local: bool,
     affinity_seconds: Option<u32>,
@@ -94,15 +112,8 @@ struct PortPlanner<'a> {
 }
 
 impl<'a> PortPlanner<'a> {
-    fn new(
-        service_name: &str,
-        spec: &ServiceSpec,
-        port: &ServicePort,
-        cluster_addresses: &'a [IpAddr],
-        service: &Service,
-        view: &'a View,
-        refused: &mut BTreeSet<String>,
-    ) -> Option<Self> {
+    fn new(of: &OfService<'a>, port: &ServicePort, view: &'a View, refused: &mut BTreeSet<String>) -> Option<Self> {
+        let OfService { name: service_name, spec, service, cluster_addresses, source_ranges } = *of;
         let protocol = match port.protocol.as_deref().unwrap_or("TCP") {
             "TCP" => Protocol::Tcp,
             "UDP" => Protocol::Udp,
@@ -134,7 +145,7 @@ impl<'a> PortPlanner<'a> {
             cluster_addresses,
             external_addresses: spec.external_ips.iter().flatten().filter_map(|ip| view.family.parse(ip)).collect(),
             load_balancer_addresses,
-            source_ranges: source_ranges(spec, view.family),
+            source_ranges,
             internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
             external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
             affinity_seconds,
@@ -360,12 +371,14 @@ fn source_ranges(spec: &ServiceSpec, family: Family) -> Vec<String> {
         .filter(|range| family.has(&range.addr()))
         .map(|range| range.trunc())
         .collect();
-    ranges.sort_by_key(|range| (range.prefix_len(), range.addr()));
+    // Each behind the one that contains it, if any does: ranges have no other way to overlap.
+    ranges.sort_by_key(|range| (range.addr(), range.prefix_len()));
     let mut kept: Vec<IpNet> = Vec::new();
     for range in ranges {
-        if !kept.iter().any(|outer| outer.contains(&range)) {
+        if !kept.last().is_some_and(|outer| outer.contains(&range)) {
             kept.push(range);
         }
     }
+    kept.sort_by_key(|range| (range.prefix_len(), range.addr()));
     kept.iter().map(ToString::to_string).collect()
 }
