@@ -13,6 +13,9 @@ use sha2::{Digest, Sha256};
 use crate::cluster_policy::Tier;
 use crate::policy::{Action, Direction, Namespaces, Peer, Pods, Port, Protocol, Rule};
 
+/// A policy of a few kilobytes stands for more than any memory: peers, ranges of ports and names are multiplied.
+const MOST: usize = 200_000;
+
 /// Names of chains and sets say what is in them, so that what is equal is there once, and what changes gets another name. Who
 /// writes policies must not be able to find two with one name.
 pub(crate) fn digest(prefix: &str, text: &str) -> Arc<str> {
@@ -119,8 +122,20 @@ pub(crate) fn compile(
     ports_of: impl Fn(Protocol, &str) -> Vec<u16>,
 ) -> Compiled {
     let mut clauses = Vec::new();
+    let mut left = MOST;
     for rule in rules {
-        add(rule, direction, by, &ports_of, &mut clauses);
+        let places = places(rule.ports.as_deref(), direction, &ports_of);
+        let taken = extent(rule, &places);
+        // What a NetworkPolicy allows and nobody can keep is not allowed. Lists of other policies have bounds.
+        if taken > left && by.is_none() {
+            tracing::warn!(
+                "a NetworkPolicy allows nothing here: its peers at all ports are more than a node keeps rules for"
+            );
+            clauses.clear();
+            break;
+        }
+        left = left.saturating_sub(taken);
+        add(rule, places, by, &mut clauses);
     }
     let comment = by.map(|text| format!(" comment \"{}\"", readable(text))).unwrap_or_default();
     // What fits nothing on this node must not keep a set either: the chain's name says which sets it needs.
@@ -158,19 +173,23 @@ pub(crate) fn readable(text: &str) -> String {
     text.chars().filter(|one| one.is_ascii_alphanumeric() || "-./ ".contains(*one)).take(120).collect()
 }
 
-fn add(
-    rule: &Rule,
-    direction: Direction,
-    by: Option<&Arc<str>>,
-    ports_of: &impl Fn(Protocol, &str) -> Vec<u16>,
-    clauses: &mut Vec<Clause>,
-) {
+/// What a rule takes: each of its peers is allowed each range of ports, and each port by name.
+fn extent(rule: &Rule, (places, names): &Places) -> usize {
+    let ranges = places.iter().map(|at| if let At::Ports(_, ranges) = at { ranges.len() } else { 0 }).sum::<usize>();
+    let excepted = |peer: &Peer| if let Peer::Block { except, .. } = peer { except.len() } else { 0 };
+    let peers = rule.peers.as_ref();
+    let count = peers.map_or(1, Vec::len);
+    let except = peers.map_or(0, |peers| peers.iter().map(excepted).fold(0, usize::saturating_add));
+    let for_each = ranges + places.len() + names.len();
+    count.saturating_mul(for_each).saturating_add(except.saturating_mul(places.len() + names.len()))
+}
+
+fn add(rule: &Rule, (places, names): Places, by: Option<&Arc<str>>, clauses: &mut Vec<Clause>) {
     let clause = |who, at| Clause { who, at, action: rule.action, by: by.cloned() };
     let peers: Vec<Option<&Peer>> = match &rule.peers {
         None => vec![None],
         Some(peers) => peers.iter().map(Some).collect(),
     };
-    let (places, names) = places(rule.ports.as_deref(), direction, ports_of);
     for peer in peers {
         let who = match peer {
             None => Who::Anyone,
@@ -190,12 +209,10 @@ fn add(
     }
 }
 
+type Places = (Vec<At>, Vec<(Protocol, String)>);
+
 /// Where a rule fits traffic to go, and which ports of it are others' to number.
-fn places(
-    ports: Option<&[Port]>,
-    direction: Direction,
-    ports_of: &impl Fn(Protocol, &str) -> Vec<u16>,
-) -> (Vec<At>, Vec<(Protocol, String)>) {
+fn places(ports: Option<&[Port]>, direction: Direction, ports_of: &impl Fn(Protocol, &str) -> Vec<u16>) -> Places {
     let Some(ports) = ports else { return (vec![At::Anything], Vec::new()) };
     let mut ranges: BTreeMap<Protocol, Vec<(u16, u16)>> = BTreeMap::new();
     let mut names = Vec::new();
@@ -350,5 +367,45 @@ impl Family {
             Self::V4 => format!("{name}-4"),
             Self::V6 => format!("{name}-6"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::networking::v1::NetworkPolicy;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::policy::Policy;
+
+    /// Each of these is at most as long as an object may be. Multiplied, they were rules of many gigabytes, on every node.
+    #[test]
+    fn what_a_policy_lists_is_not_multiplied_without_end() {
+        let blocks = |count: usize| -> Vec<Value> {
+            let address = |at: usize| format!("10.{}.{}.{}/32", at >> 16, at >> 8 & 255, at & 255);
+            (0..count).map(|at| json!({"ipBlock": {"cidr": address(at)}})).collect()
+        };
+        let numbers = |count: usize| -> Vec<Value> { (0..count).map(|at| json!({"port": 2 * at + 1})).collect() };
+        let names = |count: usize| -> Vec<Value> { (0..count).map(|at| json!({"port": format!("p{at}")})).collect() };
+        let excepted: Vec<String> = (0..30_000).map(|at| format!("10.{}.{}.0/24", at >> 7, 2 * (at & 127))).collect();
+        let check = |peers: Vec<Value>, ports: Vec<Value>, allowed: bool| {
+            let policy: NetworkPolicy = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"},
+                "spec": {"podSelector": {}, "policyTypes": ["Egress"],
+                    "egress": [{"ports": [{"port": 1}]}, {"to": peers, "ports": ports}]}}))
+            .expect("a policy");
+            let policy = Policy::read(&policy);
+            let rules = policy.rules(Direction::Egress).expect("rules");
+            let made = compile(rules, Direction::Egress, Family::BOTH, None, |_, _| Vec::new());
+            assert_eq!(!made.rules.is_empty(), allowed, "{} peers, {} ports", peers.len(), ports.len());
+        };
+        check(blocks(1000), numbers(100), true);
+        check(blocks(1000), names(100), true);
+        check(blocks(20_000), Vec::new(), true);
+        check(Vec::new(), numbers(20_000), true);
+        check(blocks(10_000), numbers(10_000), false);
+        check(blocks(10_000), names(10_000), false);
+        let except = json!({"ipBlock": {"cidr": "10.0.0.0/7", "except": excepted}});
+        check(vec![except.clone()], Vec::new(), true);
+        check(vec![except], names(1000), false);
     }
 }
