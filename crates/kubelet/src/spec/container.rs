@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::env::expand;
 use super::resources;
+use super::room::Room;
 use super::security::{self, ImageUser};
 use crate::pod;
 use crate::runtime::label;
@@ -35,9 +36,10 @@ pub(crate) struct Prepared<'a> {
 pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> {
     let Prepared { pod, container, restart_count, .. } = prepared;
     let variables: HashMap<&str, &str> = prepared.variables.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
+    let mut room = Room::of_arguments();
+    let mut expanded = |list: &Option<Vec<String>>| -> Result<Vec<String>, String> {
         let list = list.iter().flatten();
-        list.map(|text| expand(text, |name| variables.get(name).map(|v| (*v).to_owned()))).collect()
+        list.map(|text| expand(text, &mut room, |name| variables.get(name).map(|v| (*v).to_owned()))).collect()
     };
     let mut context = security::context(pod, container, &prepared.image_user, prepared.users, &prepared.seccomp_root)?;
     if let (Some(target), Some(namespaces)) = (prepared.target, context.namespace_options.as_mut()) {
@@ -60,7 +62,7 @@ pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> 
         (label::GRACE_PERIOD.to_owned(), pod::grace_seconds(pod).to_string()),
     ]);
     let image = container.image.clone().unwrap_or_default();
-    let (command, args) = (expanded(&container.command), expanded(&container.args));
+    let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
     // One that the runtime does not know ends as its image says.
     let signal = container.lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref());
     let signal = signal

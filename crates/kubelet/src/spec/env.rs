@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
 
 use super::env_file;
 use super::fields::{self, Surroundings};
+use super::room::Room;
 use crate::pod;
 
 /// The objects a container's environment refers to, fetched beforehand. An absent optional one is absent here too.
@@ -51,29 +52,39 @@ pub(crate) fn variables(
     around: &Surroundings,
 ) -> Result<Vec<(String, String)>, String> {
     let mut own: BTreeMap<String, String> = BTreeMap::new();
+    // What a later one replaces counts, too: nobody says the same very often.
+    let (mut room, mut reading) = (Room::of_environment(), Room::of_reading());
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.as_deref().unwrap_or_default();
         if let Some(map) = source.config_map_ref.as_ref().and_then(|r| objects.config_maps.get(&r.name)) {
-            let data = map.data.iter().flatten();
-            own.extend(data.map(|(key, value)| (format!("{prefix}{key}"), value.clone())));
+            for (key, value) in map.data.iter().flatten() {
+                room.take(prefix.len() + key.len() + value.len())?;
+                own.insert(format!("{prefix}{key}"), value.clone());
+            }
         }
         if let Some(secret) = source.secret_ref.as_ref().and_then(|r| objects.secrets.get(&r.name)) {
-            let data = secret.data.iter().flatten();
-            own.extend(data.map(|(k, v)| (format!("{prefix}{k}"), String::from_utf8_lossy(&v.0).into_owned())));
+            for (key, value) in secret.data.iter().flatten() {
+                room.take(prefix.len() + key.len() + value.0.len())?;
+                own.insert(format!("{prefix}{key}"), String::from_utf8_lossy(&value.0).into_owned());
+            }
         }
     }
     for variable in container.env.iter().flatten() {
         let literal = variable.value.as_deref().unwrap_or_default();
         let value = if !literal.is_empty() {
-            expand(literal, |name| own.get(name).or_else(|| services.get(name)).cloned())
+            expand(literal, &mut room, |name| own.get(name).or_else(|| services.get(name)).cloned())?
         } else if let Some(source) = &variable.value_from {
-            match sourced(pod, container, source, objects, around)? {
-                Some(value) => value,
+            match sourced(pod, container, source, objects, around, &mut reading)? {
+                Some(value) => {
+                    room.take(value.len())?;
+                    value
+                }
                 None => continue,
             }
         } else {
             String::new()
         };
+        room.take(variable.name.len())?;
         own.insert(variable.name.clone(), value);
     }
     let rest: Vec<_> = services.into_iter().filter(|(name, _)| !own.contains_key(name)).collect();
@@ -86,6 +97,7 @@ fn sourced(
     source: &k8s_openapi::api::core::v1::EnvVarSource,
     objects: &Objects,
     around: &Surroundings,
+    reading: &mut Room,
 ) -> Result<Option<String>, String> {
     let namespace = pod::namespace(pod);
     if let Some(field) = &source.field_ref {
@@ -112,6 +124,7 @@ fn sourced(
         let Some((place, content)) = objects.files.get(&(one.volume_name.clone(), one.path.clone())) else {
             return Err(format!("cannot find the volume {:?} referenced by FileKeyRef", one.volume_name));
         };
+        reading.take(content.len())?;
         // What is wrong with the file may be a secret.
         let value = env_file::value(content, &one.key).map_err(|_| "couldn't parse env file".to_owned())?;
         if value.is_none() && one.optional != Some(true) {
@@ -123,8 +136,10 @@ fn sourced(
     Err("the variable has no source that is known here".to_owned())
 }
 
-/// Replaces `$(NAME)`; `$$` is a dollar sign, and what names no variable stays as it is.
-pub(crate) fn expand(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
+/// Replaces `$(NAME)`; `$$` is a dollar sign, and what names no variable stays as it is. Two references in each of forty values
+/// are a million million in the last: `room` ends that.
+pub(crate) fn expand(text: &str, room: &mut Room, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    room.take(text.len())?;
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -135,7 +150,10 @@ pub(crate) fn expand(text: &str, value: impl Fn(&str) -> Option<String>) -> Stri
             rest = tail;
         } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
             match value(name) {
-                Some(value) => out.push_str(&value),
+                Some(value) => {
+                    room.take(value.len())?;
+                    out.push_str(&value);
+                }
                 None => {
                     out.push_str("$(");
                     out.push_str(name);
@@ -149,7 +167,7 @@ pub(crate) fn expand(text: &str, value: impl Fn(&str) -> Option<String>) -> Stri
         }
     }
     out.push_str(rest);
-    out
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -162,7 +180,8 @@ mod tests {
     fn references_in_text_are_replaced() {
         let check = |text: &str, expected: &str| {
             let value = |name: &str| (name == "A").then(|| "1".to_owned());
-            assert_eq!(expand(text, value), expected, "{text}");
+            let expanded = expand(text, &mut Room::of_path(), value);
+            assert_eq!(expanded.as_deref(), Ok(expected), "{text}");
         };
         check("$(A)", "1");
         check("x$(A)y$(B)", "x1y$(B)");
@@ -204,5 +223,54 @@ mod tests {
         objects.secrets.clear();
         let missing = variables(&pod, container, &objects, BTreeMap::new(), &Surroundings::default());
         assert_eq!(missing, Err("couldn't find key k in Secret n/s".to_owned()));
+    }
+
+    /// A few kilobytes that stand for more than any memory, each in another way: the kubelet made all of it.
+    #[test]
+    fn an_environment_does_not_grow_without_end() {
+        let of = |env: serde_json::Value, env_from: serde_json::Value| {
+            let annotations = json!({"long": "x".repeat(100_000)});
+            let container = json!({"name": "c", "env": env, "envFrom": env_from});
+            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "annotations": annotations},
+                "spec": {"containers": [container]}}))
+            .expect("a pod");
+            let mut objects = Objects::default();
+            let map = json!({"metadata": {"name": "m"}, "data": {"a": "x".repeat(100_000)}});
+            objects.config_maps.insert("m".into(), Arc::new(serde_json::from_value(map).expect("a map")));
+            let secret = json!({"metadata": {"name": "s"}, "data": {"a": "eHh4".repeat(25_000)}});
+            objects.secrets.insert("s".into(), Arc::new(serde_json::from_value(secret).expect("a secret")));
+            let comments = "# nothing\n".repeat(100_000);
+            objects.files.insert(("v".into(), "f".into()), (String::new(), comments));
+            let container = &pod::containers(&pod)[0];
+            variables(&pod, container, &objects, BTreeMap::new(), &Surroundings::default()).map(|all| all.len())
+        };
+        let many = |one: &dyn Fn(usize) -> serde_json::Value, count: usize| (0..count).map(one).collect::<Vec<_>>();
+        let doubled = |at: usize| match at {
+            0 => json!({"name": "V0", "value": "xxxxxxxxxx"}),
+            _ => json!({"name": format!("V{at}"), "value": format!("$(V{0})$(V{0})", at - 1)}),
+        };
+        let of_map = |at: usize| json!({"prefix": format!("P{at}"), "configMapRef": {"name": "m"}});
+        let of_secret = |at: usize| json!({"prefix": format!("P{at}"), "secretRef": {"name": "s"}});
+        let from =
+            |source: serde_json::Value| move |at: usize| json!({"name": format!("V{at}"), "valueFrom": source.clone()});
+        let key = json!({"name": "m", "key": "a"});
+        let file = json!({"volumeName": "v", "path": "f", "key": "K", "optional": true});
+        let none = || json!([]);
+        let longer = Err("the environment is longer than 6291456 bytes".to_owned());
+        let reading = Err("what is to be read for variables of files is longer than 268435456 bytes".to_owned());
+        for (env, env_from, want) in [
+            (json!(many(&doubled, 15)), none(), Ok(15)),
+            (json!(many(&doubled, 60)), none(), longer.clone()),
+            (none(), json!(many(&of_map, 60)), Ok(60)),
+            (none(), json!(many(&of_map, 1000)), longer.clone()),
+            (none(), json!(many(&of_secret, 1000)), longer.clone()),
+            (json!(many(&from(json!({"configMapKeyRef": key})), 1000)), none(), longer.clone()),
+            (json!(many(&from(json!({"secretKeyRef": {"name": "s", "key": "a"}})), 1000)), none(), longer.clone()),
+            (json!(many(&from(json!({"fieldRef": {"fieldPath": "metadata.annotations"}})), 1000)), none(), longer),
+            (json!(many(&from(json!({"fileKeyRef": file.clone()})), 100)), none(), Ok(0)),
+            (json!(many(&from(json!({"fileKeyRef": file})), 1000)), none(), reading),
+        ] {
+            assert_eq!(of(env, env_from), want);
+        }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod env_file;
 pub(crate) mod fields;
 pub(crate) mod hosts;
 pub(crate) mod resources;
+pub(crate) mod room;
 pub(crate) mod sandbox;
 pub(crate) mod security;
 pub(crate) mod services;

@@ -8,6 +8,7 @@ use super::{Volumes, certificates, trust};
 use crate::pod;
 use crate::sources::missing;
 use crate::spec::fields::{self, Surroundings};
+use crate::spec::room::Room;
 
 const DEFAULT_MODE: i32 = 0o644;
 
@@ -21,19 +22,20 @@ pub(super) struct Content {
 type Data = Vec<(String, Vec<u8>)>;
 
 impl Volumes {
-    /// The files of a volume, and the name of its kind; none for volumes that are no files.
+    /// The files of a volume, and the name of its kind; none for volumes that are no files. All those of a pod share `room`.
     pub(super) async fn content(
         &self,
         pod: &Pod,
         volume: &Volume,
         around: &Surroundings,
+        room: &mut Room,
     ) -> Result<Option<(&'static str, Content)>, String> {
         let mut content = Content::default();
         if let Some(source) = &volume.config_map {
             let required = source.optional != Some(true);
             let data = self.config_map(pod, &source.name, required).await?;
             let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-            content.files = project(&data, source.items.as_deref(), mode, required, "configmap")?;
+            content.files = project(&data, source.items.as_deref(), mode, required, "configmap", room)?;
             return Ok(Some(("configmap", content)));
         }
         if let Some(source) = &volume.secret {
@@ -41,22 +43,23 @@ impl Volumes {
             let name = source.secret_name.as_deref().unwrap_or_default();
             let data = self.secret(pod, name, required).await?;
             let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-            content.files = project(&data, source.items.as_deref(), mode, required, "secret")?;
+            content.files = project(&data, source.items.as_deref(), mode, required, "secret", room)?;
             return Ok(Some(("secret", content)));
         }
         if let Some(source) = &volume.downward_api {
             let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-            content.files = downward(pod, source.items.as_deref(), mode, around)?;
+            content.files = downward(pod, source.items.as_deref(), mode, around, room)?;
             return Ok(Some(("downward-api", content)));
         }
         if let Some(source) = &volume.projected {
             let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
             for (index, projection) in source.sources.iter().flatten().enumerate() {
-                self.projection(pod, projection, mode, around, &mut content).await?;
+                self.projection(pod, projection, mode, around, &mut content, room).await?;
                 if let Some(wanted) = &projection.pod_certificate {
                     let place = (volume.name.as_str(), index);
                     let issued = self.certificates.get(&self.sources, pod, place, wanted).await?;
                     let files = certificates::files(wanted, &issued).into_iter();
+                    files.clone().try_for_each(|(_, data)| room.take_file(data.len()))?;
                     content.files.extend(files.map(|(path, data)| (path, credential(pod, data, mode))));
                     content.refresh_at = [content.refresh_at, Some(issued.refresh_at)].into_iter().flatten().min();
                 }
@@ -73,28 +76,32 @@ impl Volumes {
         mode: i32,
         around: &Surroundings,
         content: &mut Content,
+        room: &mut Room,
     ) -> Result<(), String> {
         if let Some(source) = &projection.config_map {
             let required = source.optional != Some(true);
             let data = self.config_map(pod, &source.name, required).await?;
-            content.files.extend(project(&data, source.items.as_deref(), mode, required, "configmap")?);
+            content.files.extend(project(&data, source.items.as_deref(), mode, required, "configmap", room)?);
         }
         if let Some(source) = &projection.secret {
             let required = source.optional != Some(true);
             let data = self.secret(pod, &source.name, required).await?;
-            content.files.extend(project(&data, source.items.as_deref(), mode, required, "secret")?);
+            content.files.extend(project(&data, source.items.as_deref(), mode, required, "secret", room)?);
         }
         if let Some(source) = &projection.downward_api {
-            content.files.extend(downward(pod, source.items.as_deref(), mode, around)?);
+            content.files.extend(downward(pod, source.items.as_deref(), mode, around, room)?);
         }
         if let Some(source) = &projection.service_account_token {
             let token = self.tokens.get(pod, source).await?;
+            room.take_file(token.text.len())?;
             content.files.insert(source.path.clone(), credential(pod, token.text.into_bytes(), mode));
             content.refresh_at = [content.refresh_at, Some(token.refresh_at)].into_iter().flatten().min();
         }
         if let Some(source) = &projection.cluster_trust_bundle {
             let bundles = self.sources.trust_bundles.all(pod::uid(pod)).await?;
-            content.files.insert(source.path.clone(), credential(pod, trust::anchors(&bundles, source)?, mode));
+            let anchors = trust::anchors(&bundles, source)?;
+            room.take_file(anchors.len())?;
+            content.files.insert(source.path.clone(), credential(pod, anchors, mode));
         }
         Ok(())
     }
@@ -132,14 +139,23 @@ fn credential(pod: &Pod, data: Vec<u8>, mode: i32) -> Payload {
 }
 
 /// All keys as files of their name, or the listed ones at their paths.
-fn project(data: &Data, items: Option<&[KeyToPath]>, mode: i32, required: bool, kind: &str) -> Result<Files, String> {
+fn project(
+    data: &Data,
+    items: Option<&[KeyToPath]>,
+    mode: i32,
+    required: bool,
+    kind: &str,
+    room: &mut Room,
+) -> Result<Files, String> {
     let Some(items) = items.filter(|items| !items.is_empty()) else {
+        data.iter().try_for_each(|(_, value)| room.take_file(value.len()))?;
         return Ok(data.iter().map(|(key, value)| (key.clone(), payload(value.clone(), mode))).collect());
     };
     let mut files = Files::new();
     for item in items {
         match data.iter().find(|(key, _)| *key == item.key) {
             Some((_, value)) => {
+                room.take_file(value.len())?;
                 files.insert(item.path.clone(), payload(value.clone(), item.mode.unwrap_or(mode)));
             }
             None if required => return Err(format!("references non-existent {kind} key: {}", item.key)),
@@ -154,6 +170,7 @@ fn downward(
     items: Option<&[DownwardAPIVolumeFile]>,
     mode: i32,
     around: &Surroundings,
+    room: &mut Room,
 ) -> Result<Files, String> {
     let mut files = Files::new();
     for item in items.unwrap_or_default() {
@@ -164,6 +181,7 @@ fn downward(
         } else {
             continue;
         };
+        room.take_file(text.len())?;
         files.insert(item.path.clone(), payload(text.into_bytes(), item.mode.unwrap_or(mode)));
     }
     Ok(files)
@@ -198,13 +216,34 @@ mod tests {
     #[test]
     fn keys_become_files_and_listed_ones_must_exist() {
         let data: Data = vec![("a".into(), b"1".to_vec()), ("b".into(), b"2".to_vec())];
-        let all = project(&data, None, 0o644, true, "configmap").expect("files");
+        let projected = |items: Option<&[KeyToPath]>, required: bool| {
+            project(&data, items, 0o644, required, "configmap", &mut Room::of_volumes())
+        };
+        let all = projected(None, true).expect("files");
         assert_eq!(all.keys().collect::<Vec<_>>(), ["a", "b"]);
         let item = |key: &str| KeyToPath { key: key.into(), path: "x/y".into(), mode: Some(0o400), user: None };
-        let one = project(&data, Some(&[item("b")]), 0o644, true, "configmap").expect("files");
+        let one = projected(Some(&[item("b")]), true).expect("files");
         assert_eq!(one["x/y"], Payload { data: b"2".to_vec(), mode: 0o400, owner: None });
-        let none = project(&data, Some(&[item("c")]), 0o644, true, "configmap");
+        let none = projected(Some(&[item("c")]), true);
         assert_eq!(none, Err("references non-existent configmap key: c".to_owned()));
-        assert!(project(&data, Some(&[item("c")]), 0o644, false, "configmap").is_ok_and(|f| f.is_empty()));
+        assert!(projected(Some(&[item("c")]), false).is_ok_and(|f| f.is_empty()));
+    }
+
+    /// One long value under very many names: each name took as much memory as the value.
+    #[test]
+    fn a_pod_has_so_many_files_and_no_more() {
+        let data: Data = vec![("a".into(), vec![0; 1 << 20])];
+        let item = |number: usize| KeyToPath { key: "a".into(), path: format!("{number}"), mode: None, user: None };
+        let long =
+            "the content of the pod's volumes of ConfigMaps, Secrets, fields and tokens is longer than 67108864 bytes";
+        for (count, fits) in [(63, true), (64, false), (10_000, false)] {
+            let items: Vec<KeyToPath> = (0..count).map(item).collect();
+            let files = project(&data, Some(&items), 0o644, true, "secret", &mut Room::of_volumes());
+            assert_eq!(files.map(|files| files.len()), if fits { Ok(count) } else { Err(long.to_owned()) });
+        }
+        // Those of all volumes together.
+        let mut room = Room::of_volumes();
+        let one = |room: &mut Room| project(&data, None, 0o644, true, "secret", room).map(|files| files.len());
+        assert_eq!((0..64).find(|_| one(&mut room).is_err()), Some(63));
     }
 }

@@ -27,6 +27,7 @@ use crate::plugins::Plugins;
 use crate::pod;
 use crate::sources::Sources;
 use crate::spec::fields::Surroundings;
+use crate::spec::room::Room;
 use certificates::Certificates;
 use claims::{Claimed, SingleUsers};
 use csi::{Csi, Wanted};
@@ -125,10 +126,10 @@ impl Volumes {
 
     /// Makes all volumes of a pod, or brings them up to date. May be called again at any time.
     pub(crate) async fn mount(&self, pod: &Pod, around: &Surroundings) -> Result<Mounted, VolumeError> {
-        let mut mounted = Mounted::default();
+        let (mut mounted, mut room) = (Mounted::default(), Room::of_volumes());
         // Images are mounted by the runtime, when a container is made.
         for volume in pod::spec(pod).volumes.iter().flatten().filter(|volume| volume.image.is_none()) {
-            let made = self.mount_one(pod, volume, around).await;
+            let made = self.mount_one(pod, volume, around, &mut room).await;
             let Made { path, refresh_at, device } =
                 made.map_err(|why| VolumeError { volume: volume.name.clone(), why })?;
             let read_only = volume.config_map.is_some()
@@ -142,7 +143,13 @@ impl Volumes {
         Ok(mounted)
     }
 
-    async fn mount_one(&self, pod: &Pod, volume: &Volume, around: &Surroundings) -> Result<Made, Unmounted> {
+    async fn mount_one(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        around: &Surroundings,
+        room: &mut Room,
+    ) -> Result<Made, Unmounted> {
         let group = pod::spec(pod).security_context.as_ref().and_then(|c| c.fs_group);
         let group = group.and_then(|g| u32::try_from(g).ok());
         if let Some(source) = &volume.host_path {
@@ -166,7 +173,7 @@ impl Volumes {
         if let Some(source) = &volume.csi {
             return self.csi.mount(pod, &Wanted::inline(pod, &volume.name, source), &self.tokens).await;
         }
-        let Some((plugin, content)) = self.content(pod, volume, around).await? else {
+        let Some((plugin, content)) = self.content(pod, volume, around, room).await? else {
             return Err("no volume plugin matched".to_owned().into());
         };
         let folder = self.folder(pod, plugin, &volume.name);

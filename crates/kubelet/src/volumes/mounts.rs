@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
 use super::{Mounted, Place, subpath};
 use crate::spec::env::expand;
+use crate::spec::room::Room;
 
 /// What the mounts of a container are made from.
 pub(crate) struct Mounts {
@@ -29,9 +30,10 @@ pub(crate) struct Mounts {
 /// Makes what has to exist and gives the mounts. Blocks.
 pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
     let container = &input.container;
+    let variables = input.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let part = part_of(mount, &input.variables)?;
+        let part = part_of(mount, &variables)?;
         if let Some(image) = input.images.get(&mount.name) {
             mounts.push(Mount {
                 container_path: absolute(&mount.mount_path),
@@ -90,14 +92,14 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
 
 /// The part of a volume that is mounted; empty for all of it. An expression whose variables are not all there says nothing of
 /// where the container is to be: it must not get all of the volume, or a folder that is called after the expression.
-fn part_of(mount: &VolumeMount, variables: &[(String, String)]) -> Result<String, String> {
+fn part_of(mount: &VolumeMount, variables: &HashMap<&str, &str>) -> Result<String, String> {
     let part = match mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty()) {
         None => mount.sub_path.clone().unwrap_or_default(),
         Some(expression) => {
             let missing = RefCell::new(BTreeSet::new());
-            let expanded = expand(expression, |name| {
-                let found = variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-                found.filter(|value| !value.is_empty()).or_else(|| {
+            let expanded = expand(expression, &mut Room::of_path(), |name| {
+                let found = variables.get(name).filter(|value| !value.is_empty());
+                found.map(|value| (*value).to_owned()).or_else(|| {
                     missing.borrow_mut().insert(name.to_owned());
                     None
                 })
@@ -106,7 +108,7 @@ fn part_of(mount: &VolumeMount, variables: &[(String, String)]) -> Result<String
             if !missing.is_empty() {
                 return Err(format!("missing value for {}", missing.join(", ")));
             }
-            expanded
+            expanded.map_err(|why| format!("unable to provision SubPath: {why}"))?
         }
     };
     if part.starts_with('/') {
@@ -203,8 +205,9 @@ mod tests {
     /// A folder called `$(NAME)` would be shared by all containers whose variable is missing.
     #[test]
     fn a_sub_path_is_known_or_the_container_waits() {
-        let variables = [("NAME", "web-0"), ("EMPTY", ""), ("UP", ".."), ("ROOT", "/etc")]
-            .map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let long = "x".repeat(3000);
+        let variables =
+            HashMap::from([("NAME", "web-0"), ("EMPTY", ""), ("UP", ".."), ("ROOT", "/etc"), ("LONG", long.as_str())]);
         for (path, expression, want) in [
             (None, None, Ok("")),
             (Some("a/b"), None, Ok("a/b")),
@@ -213,6 +216,7 @@ mod tests {
             (None, Some("$(ABSENT)"), Err("missing value for ABSENT")),
             (None, Some("$(NAME)/$(EMPTY)$(ABSENT)"), Err("missing value for ABSENT, EMPTY")),
             (None, Some("a/$(UP)/b"), Err("unable to provision SubPath `a/../b`: must not contain '..'")),
+            (None, Some("$(LONG)$(LONG)"), Err("unable to provision SubPath: the path is longer than 4096 bytes")),
             (None, Some("$(ROOT)"), Err("error SubPath `/etc` must not be an absolute path")),
             (Some("a/../b"), None, Err("unable to provision SubPath `a/../b`: must not contain '..'")),
         ] {

@@ -17,6 +17,7 @@ use crate::pod::{self, Role};
 use crate::runtime::{self, PodState, RunState};
 use crate::sources::missing;
 use crate::spec::container::Prepared;
+use crate::spec::room::Room;
 use crate::spec::{container, env, env_file, hosts, resources, sandbox, services};
 use crate::status::WaitReason;
 use crate::volumes::{self, Mounts};
@@ -340,8 +341,11 @@ impl Worker {
     async fn env_files(&self, container: &Container) -> Result<HashMap<(String, String), (String, String)>, String> {
         let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
         let mounted = self.mounted.clone().unwrap_or_default();
-        let mut files = HashMap::new();
+        let (mut files, mut room) = (HashMap::new(), Room::of_files());
         for source in sources.filter_map(|source| source.file_key_ref.as_ref()) {
+            if files.contains_key(&(source.volume_name.clone(), source.path.clone())) {
+                continue;
+            }
             let Some(place) = mounted.places.get(&source.volume_name) else { continue };
             let (folder, path) = (place.path.clone(), source.path.clone());
             let shown = folder.join(&path).to_string_lossy().into_owned();
@@ -350,6 +354,7 @@ impl Worker {
                 tracing::debug!(pod = pod::name(&self.pod), file = shown, "a file of variables: {why}");
                 "couldn't parse env file".to_owned()
             })?;
+            room.take(content.len())?;
             files.insert((source.volume_name.clone(), source.path.clone()), (shown, content));
         }
         Ok(files)
