@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod cidr;
 pub mod cron;
 pub mod duration;
+pub mod host_ports;
 pub mod node_selector;
 pub mod pod_resources;
 pub mod qos;

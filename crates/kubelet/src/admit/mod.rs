@@ -6,8 +6,9 @@ mod unable;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ferry_semantics::host_ports::{self, HostPorts};
 use ferry_semantics::{node_selector, taints};
-use k8s_openapi::api::core::v1::{ContainerPort, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::cgroups::{request_of, requests};
@@ -107,26 +108,9 @@ fn untolerated(new: &Pod, node: &Node) -> Option<WaitReason> {
 }
 
 fn ports_taken<'a>(new: &Pod, mut others: impl Iterator<Item = &'a Pod>) -> Option<WaitReason> {
-    let wanted: Vec<&ContainerPort> = host_ports(new).collect();
-    let taken = !wanted.is_empty()
-        && others.any(|other| host_ports(other).any(|theirs| wanted.iter().any(|ours| conflict(ours, theirs))));
+    let wanted: HostPorts = host_ports::of(pod::spec(new)).iter().collect();
+    let taken = !wanted.is_empty() && others.any(|other| wanted.conflict_with(&host_ports::of(pod::spec(other))));
     taken.then(|| failed("NodePorts", "node(s) didn't have free ports for the requested pod ports"))
-}
-
-fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
-    let sidecars = pod::init_containers(pod).iter().filter(|c| pod::is_sidecar(c));
-    let all = pod::containers(pod).iter().chain(sidecars);
-    all.flat_map(|c| c.ports.iter().flatten()).filter(|port| port.host_port.is_some_and(|number| number > 0))
-}
-
-fn conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
-    let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-    let address =
-        |port: &ContainerPort| port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned());
-    let (ours, theirs) = (address(one), address(other));
-    one.host_port == other.host_port
-        && protocol(one) == protocol(other)
-        && (ours == theirs || ours == "0.0.0.0" || theirs == "0.0.0.0")
 }
 
 #[cfg(test)]

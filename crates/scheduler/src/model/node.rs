@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferry_meta::quantity::Quantity;
+use ferry_semantics::host_ports::HostPorts;
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use super::labels::Labels;
-use super::pod::{HostPort, PodInfo, tagged};
+use super::pod::{PodInfo, tagged};
 use super::resources::Resources;
 
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,7 @@ pub struct NodeInfo {
     pub node: Option<Arc<Node>>,
     pub labels: Arc<Labels>,
     pub taints: Arc<[Taint]>,
-    pub used_ports: Vec<HostPort>,
+    pub used_ports: HostPorts,
     /// Sizes of the images the node has, by name with tag.
     pub images: Arc<HashMap<String, i64>>,
 }
@@ -67,7 +68,7 @@ impl NodeInfo {
     pub fn add_pod(&mut self, pod: Arc<PodInfo>) {
         self.requested.add(&pod.requests);
         self.assumed_requested.add(&pod.assumed_requests);
-        self.used_ports.extend(pod.host_ports.iter().cloned());
+        pod.host_ports.iter().for_each(|port| self.used_ports.add(port));
         self.pods.push(pod);
     }
 
@@ -77,11 +78,7 @@ impl NodeInfo {
         let pod = self.pods.swap_remove(at);
         self.requested.subtract(&pod.requests);
         self.assumed_requested.subtract(&pod.assumed_requests);
-        for port in &pod.host_ports {
-            if let Some(at) = self.used_ports.iter().position(|used| used == port) {
-                self.used_ports.swap_remove(at);
-            }
-        }
+        pod.host_ports.iter().for_each(|port| self.used_ports.remove(port));
         true
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ferry_semantics::host_ports::{self, HostPort};
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, Toleration, Volume};
 
 use super::labels::{Labels, NodeRequirement, NodeTerm, Selector};
@@ -11,24 +12,6 @@ use super::spread::{Constraint, constraints};
 use super::tally::{Attitude, Namespaces, PodSelector, Rule};
 
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
-
-/// A port of the node that the pod wants to itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HostPort {
-    pub address: String,
-    pub protocol: String,
-    pub port: i32,
-}
-
-impl HostPort {
-    const ANY: &'static str = "0.0.0.0";
-
-    pub fn conflicts_with(&self, other: &Self) -> bool {
-        self.port == other.port
-            && self.protocol == other.protocol
-            && (self.address == other.address || self.address == Self::ANY || other.address == Self::ANY)
-    }
-}
 
 /// A term of pod affinity or anti-affinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +133,7 @@ impl PodInfo {
             scheduler: spec.scheduler_name.clone().unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
             requests: requests_of(spec),
             assumed_requests: assumed_requests_of(spec),
-            host_ports: host_ports(spec),
+            host_ports: host_ports::of(spec),
             node_requirement: Arc::new(NodeRequirement::new(spec.node_selector.as_ref(), required)),
             preferred_nodes: preferred.collect(),
             affinities: affinities(spec, &namespace),
@@ -213,23 +196,6 @@ impl PodInfo {
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
-}
-
-fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
-    let sidecars = spec.init_containers.iter().flatten().filter(|c| c.restart_policy.as_deref() == Some("Always"));
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
-    let mut ports: Vec<HostPort> = ports
-        .filter_map(|port| {
-            Some(HostPort {
-                port: port.host_port.filter(|port| *port > 0)?,
-                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".into()),
-                address: port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| HostPort::ANY.into()),
-            })
-        })
-        .collect();
-    ports.sort();
-    ports.dedup();
-    ports
 }
 
 fn affinities(spec: &PodSpec, namespace: &str) -> Affinities {

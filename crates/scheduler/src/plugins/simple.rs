@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use ferry_semantics::host_ports::HostPorts;
 use ferry_semantics::taints::{Taint, tolerated};
 
 use crate::framework::{Cycle, Data, Events, Happening, Plugin, Point, PreFilter, Rejection, Verdict};
@@ -129,7 +130,7 @@ impl Plugin for NodePorts {
 
     fn helps(&self, pod: &PodInfo, happening: &Happening<'_>) -> bool {
         happening.pod.is_none_or(|gone| {
-            pod.host_ports.iter().any(|wanted| gone.host_ports.iter().any(|freed| wanted.conflicts_with(freed)))
+            !pod.host_ports.is_empty() && gone.host_ports.iter().collect::<HostPorts>().conflict_with(&pod.host_ports)
         })
     }
 
@@ -141,9 +142,7 @@ impl Plugin for NodePorts {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, _: Data<'_>, node: &NodeInfo) -> Verdict {
-        let taken =
-            cycle.pod.host_ports.iter().any(|wanted| node.used_ports.iter().any(|used| wanted.conflicts_with(used)));
-        match taken {
+        match node.used_ports.conflict_with(&cycle.pod.host_ports) {
             true => Err(Rejection::preemptible("node(s) didn't have free ports for the requested pod ports")),
             false => Ok(()),
         }
