@@ -46,6 +46,8 @@ pub(super) struct New<'a> {
     pub(super) document: &'a Document,
     pub(super) group: &'a Group,
     pub(super) filter: Option<&'a Filter>,
+    /// The process namespace that one with users of its own joins.
+    pub(super) processes: Option<std::fs::File>,
     pub(super) streams: Option<Streams>,
 }
 
@@ -85,7 +87,7 @@ pub(super) fn create(new: New<'_>, channel: &mut UnixStream) -> Result<std::conv
     new.group.join().map_err(|error| error.to_string())?;
     score(&document.process)?;
     let namespaces = pod_namespaces(document)?;
-    let prepared = Prepared::make(document)?;
+    let prepared = Prepared::make(document, new.processes)?;
     if let Some(prepared) = &prepared {
         prepared.enter()?;
     }

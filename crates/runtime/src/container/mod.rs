@@ -17,6 +17,7 @@ pub(crate) mod system;
 pub(crate) mod trees;
 mod users;
 
+use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -58,18 +59,19 @@ impl Plan {
         Ok(Self { id: id.to_owned(), bundle: bundle.to_owned(), document, filter, group })
     }
 
-    /// Begins the container's first process. It executes nothing before it is told to.
-    pub(crate) fn create(&self, streams: Option<Streams>) -> Result<Begun, String> {
+    /// The process namespace of somebody else that the container joins.
+    pub(crate) fn joined_processes(&self) -> Option<&Path> {
+        self.document.namespace("pid").flatten()
+    }
+
+    /// Begins the container's first process. It executes nothing before it is told to. `processes` is the namespace that it
+    /// joins, where it joins one.
+    pub(crate) fn create(&self, streams: Option<Streams>, processes: Option<File>) -> Result<Begun, String> {
         self.group.make(&self.document.linux.resources).map_err(|error| error.to_string())?;
         // One with users of its own makes its process namespace as one of them.
         let own_users = self.document.namespace("user").is_some();
-        let other = match self.document.namespace("pid") {
-            Some(Some(path)) if !own_users => {
-                Some(std::fs::File::open(path).map_err(|error| format!("the pod's processes: {error}"))?)
-            }
-            _ => None,
-        };
         let new = !own_users && self.document.namespace("pid") == Some(None);
+        let (other, processes) = if own_users { (None, processes) } else { (processes, None) };
         spawn(new, other.as_ref().map(|file| (file.as_fd(), Target::Namespace)), |channel| {
             let new = init::New {
                 id: &self.id,
@@ -77,6 +79,7 @@ impl Plan {
                 document: &self.document,
                 group: &self.group,
                 filter: self.filter.as_ref(),
+                processes,
                 streams,
             };
             init::begin(channel, |channel| init::create(new, channel))
@@ -140,7 +143,7 @@ fn spawn(
 ) -> Result<Begun, String> {
     let failed = |error: std::io::Error| format!("cannot make a process: {error}");
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
-    let own = std::fs::File::open("/proc/self/ns/pid").map_err(failed)?;
+    let own = File::open("/proc/self/ns/pid").map_err(failed)?;
     let joined = match other {
         None => Ok(()),
         Some((descriptor, Target::Namespace)) => {

@@ -32,18 +32,16 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// None for a container whose users are the machine's.
-    pub(super) fn make(document: &Document) -> Result<Option<Self>, String> {
+    pub(super) fn make(document: &Document, processes: Option<File>) -> Result<Option<Self>, String> {
         let path = match document.namespace("user") {
             None => return Ok(None),
             Some(None) => return Err("a user namespace has to be the pod's".to_owned()),
             Some(Some(path)) => path,
         };
         let users = File::open(path).map_err(because("the pod's user namespace"))?;
-        let processes = match document.namespace("pid") {
-            None => return Err("a container in a user namespace cannot share the machine's processes".to_owned()),
-            Some(None) => None,
-            Some(Some(path)) => Some(File::open(path).map_err(because("the pod's processes"))?),
-        };
+        if document.namespace("pid").is_none() {
+            return Err("a container in a user namespace cannot share the machine's processes".to_owned());
+        }
         let path = &document.root.path;
         let root = clone_tree(CWD, path, false).map_err(because("the container's root"))?;
         let mut trees = BTreeMap::new();

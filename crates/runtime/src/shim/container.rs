@@ -1,8 +1,9 @@
 //! One container of the pod: made, started, watched to its end.
 
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::io::{PipeReader, PipeWriter};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -154,7 +155,7 @@ impl Container {
             (ends, Some(streams))
         };
         let made = async {
-            let mut begun = plan.create(streams)?;
+            let mut begun = plan.create(streams, processes(shim, &plan)?)?;
             let hooks = async |pid| {
                 let state = (create.id.as_str(), create.bundle.as_path(), "creating", pid);
                 crate::container::run_hooks(&plan.runtime_hooks(), state, |pid| shim.reaper.wait(pid)).await
@@ -275,6 +276,20 @@ impl Container {
     }
 }
 
+/// The process namespace that a container joins. The number in its path is that of a container's first process; once that has
+/// ended, the number may be that of any process of the machine, and the container would see and reach them all.
+fn processes(shim: &Shim, plan: &Plan) -> Result<Option<File>, String> {
+    let Some(path) = plan.joined_processes() else { return Ok(None) };
+    let gone = || "the container to share processes with does not run".to_owned();
+    let containers = shim.containers.borrow();
+    let is_its = |one: &&Rc<Container>| path == Path::new(&format!("/proc/{}/ns/pid", one.pid));
+    let holder = containers.values().filter(|one| one.exit.get().is_none()).find(is_its).ok_or_else(gone)?;
+    let file = File::open(path).map_err(|_| gone())?;
+    // Until it is waited for, nobody else has its number: if it is there now, it was when the file was opened.
+    crate::container::signal(holder.handle.as_fd(), 0).map_err(|_| gone())?;
+    Ok(Some(file))
+}
+
 fn killed_for_memory(file: &Path) -> bool {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
@@ -285,4 +300,37 @@ fn write_exit(bundle: &Path, exit: &Exit) -> std::io::Result<()> {
     let (file, new) = (bundle.join("exit.json"), bundle.join("exit.json.new"));
     std::fs::write(&new, serde_json::to_vec(exit)?)?;
     std::fs::rename(new, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::sync::{Notify, broadcast};
+
+    use super::*;
+
+    /// A container's number had been given to a process of the machine by the time it was joined.
+    #[test]
+    fn nobody_but_a_container_of_the_pod_is_joined() {
+        let shim = Shim {
+            reaper: Reaper::default(),
+            containers: RefCell::default(),
+            changes: broadcast::channel(1).0,
+            done: Notify::new(),
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let read = |namespace: serde_json::Value| {
+            let process = json!({"user": {"uid": 0, "gid": 0}, "args": ["true"], "cwd": "/"});
+            let linux = json!({"cgroupsPath": "/none", "namespaces": [namespace]});
+            let document = json!({"process": process, "root": {"path": "rootfs"}, "linux": linux});
+            std::fs::write(folder.path().join("config.json"), document.to_string()).expect("written");
+            Plan::read("c", folder.path()).expect("a plan")
+        };
+        let own = format!("/proc/{}/ns/pid", std::process::id());
+        for path in ["/proc/1/ns/pid", "/proc/self/ns/pid", &own] {
+            let refused = processes(&shim, &read(json!({"type": "pid", "path": path})));
+            assert!(refused.is_err_and(|why| why.contains("does not run")), "{path}");
+        }
+        assert!(processes(&shim, &read(json!({"type": "pid"}))).is_ok_and(|joined| joined.is_none()));
+    }
 }

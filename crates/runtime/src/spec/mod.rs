@@ -8,6 +8,8 @@ mod resources;
 pub(crate) mod seccomp;
 pub(crate) mod user;
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use ferry_cri::v1::{self, NamespaceMode};
@@ -104,28 +106,43 @@ fn arguments(config: &v1::ContainerConfig, image: &RunConfig) -> Result<Vec<Stri
     if words.is_empty() { Err("no command specified".to_owned()) } else { Ok(words) }
 }
 
-fn environment(inputs: &Inputs<'_>) -> Vec<String> {
-    let mut variables: Vec<(String, Vec<u8>)> = Vec::new();
-    let mut set = |name: &str, value: &[u8], replace: bool| match variables.iter_mut().find(|(known, _)| known == name)
-    {
-        Some((_, old)) if replace => *old = value.to_vec(),
-        Some(_) => {}
-        None => variables.push((name.to_owned(), value.to_vec())),
-    };
-    set("PATH", b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", true);
-    if inputs.config.tty {
-        set("TERM", b"xterm", true);
+/// Variables in the order in which they were first named.
+#[derive(Default)]
+struct Variables<'a> {
+    list: Vec<(&'a str, Cow<'a, str>)>,
+    /// An image may name very many.
+    places: HashMap<&'a str, usize>,
+}
+
+impl<'a> Variables<'a> {
+    fn set(&mut self, name: &'a str, value: impl Into<Cow<'a, str>>, replace: bool) {
+        match self.places.get(name) {
+            Some(place) if replace => self.list[*place].1 = value.into(),
+            Some(_) => {}
+            None => {
+                self.places.insert(name, self.list.len());
+                self.list.push((name, value.into()));
+            }
+        }
     }
-    set("HOSTNAME", inputs.pod.hostname.as_bytes(), true);
+}
+
+fn environment(inputs: &Inputs<'_>) -> Vec<String> {
+    let mut variables = Variables::default();
+    variables.set("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", true);
+    if inputs.config.tty {
+        variables.set("TERM", "xterm", true);
+    }
+    variables.set("HOSTNAME", &*inputs.pod.hostname, true);
     for variable in inputs.image.env.iter().flatten() {
         let (name, value) = variable.split_once('=').unwrap_or((variable, ""));
-        set(name, value.as_bytes(), true);
+        variables.set(name, value, true);
     }
     for variable in &inputs.config.envs {
-        set(&variable.key, &variable.value, true);
+        variables.set(&variable.key, String::from_utf8_lossy(&variable.value), true);
     }
-    set("HOME", inputs.user.home.as_bytes(), false);
-    variables.into_iter().map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(&value))).collect()
+    variables.set("HOME", &*inputs.user.home, false);
+    variables.list.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 fn process(
@@ -259,5 +276,17 @@ mod tests {
         check(&["x"], &[], &["x"]);
         check(&["x"], &["a"], &["x", "a"]);
         assert!(arguments(&v1::ContainerConfig::default(), &RunConfig::default()).is_err());
+    }
+
+    #[test]
+    fn the_last_word_on_a_variable_counts_in_its_first_place() {
+        let mut variables = Variables::default();
+        for (name, value, replace) in
+            [("A", "1", true), ("B", "2", true), ("A", "3", true), ("HOME", "/", false), ("B", "4", false)]
+        {
+            variables.set(name, value, replace);
+        }
+        let list: Vec<String> = variables.list.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(list, ["A=3", "B=2", "HOME=/"]);
     }
 }
