@@ -14,6 +14,8 @@ use crate::plugins::kubernetes::Options;
 const NEGATIVE_TTL: u32 = 5;
 /// The version of the specification that `dns-version` tells.
 const SPECIFICATION: &str = "1.1.0";
+/// No answer holds more SRV records: each takes 32 bytes of 65,535 at least. Ports and endpoints are multiplied.
+const MOST_RECORDS: usize = 2048;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Zone {
@@ -119,7 +121,7 @@ impl Zone {
                         exists_if(ports.iter().any(|port| port.protocol == protocol))
                     }
                     (Some(protocol), Target::Headless(hosts)) => {
-                        exists_if(hosts.iter().flat_map(|host| &host.ports).any(|port| port.protocol == protocol))
+                        exists_if(hosts.iter().flat_map(|host| &*host.ports).any(|port| port.protocol == protocol))
                     }
                     // Endpoints have names of their own under services of both sorts.
                     (None, Target::Virtual { .. } | Target::Headless(_)) if self.options.endpoints => {
@@ -212,7 +214,9 @@ impl Zone {
         let mut additionals = Vec::new();
         let mut add = |name: Option<Name>, addresses: &[IpAddr], ports: &[Port]| {
             let Some(name) = name else { return };
-            let numbers: Vec<u16> = ports.iter().filter(|port| wanted(port)).map(|port| port.number).collect();
+            let room = MOST_RECORDS - found.len();
+            let numbers = ports.iter().filter(|port| wanted(port)).map(|port| port.number);
+            let numbers: Vec<u16> = numbers.take(room).collect();
             if !numbers.is_empty() {
                 let records =
                     addresses.iter().map(|ip| Record::from_rdata(name.clone(), self.options.ttl, address(*ip)));
@@ -421,6 +425,32 @@ mod tests {
             ),
         ] {
             check(question, kind, expected);
+        }
+    }
+
+    /// Every endpoint at every port was written out, of which no answer holds but a few.
+    #[test]
+    fn an_answer_is_made_of_what_fits_into_it() {
+        let endpoints: Vec<_> = (0..1000_u32)
+            .map(|at| serde_json::json!({"addresses": [Ipv4Addr::from(0x0A00_0000 + at).to_string()]}))
+            .collect();
+        let ports: Vec<_> =
+            (1..=1000).map(|at| serde_json::json!({"name": format!("p{at}"), "port": at, "protocol": "TCP"})).collect();
+        let cluster = crate::cluster::tests::headless(endpoints.into(), ports.into());
+        let hosts = cluster.hosts("default", "many", false);
+        assert_eq!(hosts.len(), 1000);
+        assert!(hosts.iter().all(|host| std::sync::Arc::ptr_eq(&host.ports, &hosts[0].ports)), "they share them");
+        for (question, most) in
+            [("many.default.svc.cluster.local.", MOST_RECORDS), ("_p7._tcp.many.default.svc.cluster.local.", 1000)]
+        {
+            let name = Name::from_ascii(question).expect("a name");
+            match zone().answer(&cluster, &name, RecordType::SRV) {
+                Outcome::Records { answers, additionals, .. } => {
+                    assert_eq!(answers.len(), most, "{question}");
+                    assert!(additionals.len() <= 1000);
+                }
+                other => panic!("{question}: {other:?}"),
+            }
         }
     }
 }

@@ -25,8 +25,8 @@ pub(crate) struct Cluster {
 pub(crate) struct Host {
     pub(crate) address: IpAddr,
     pub(crate) name: String,
-    /// Name, protocol and number of the ports it serves.
-    pub(crate) ports: Vec<Port>,
+    /// Name, protocol and number of the ports it serves: a slice's are there once, however many endpoints it has.
+    pub(crate) ports: Arc<[Port]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +90,7 @@ impl Cluster {
     pub(crate) fn hosts(&self, namespace: &str, name: &str, pod_names: bool) -> Vec<Host> {
         let mut hosts = Vec::new();
         for slice in self.slices_by_service.get(&format!("{namespace}/{name}")) {
-            let ports: Vec<Port> = slice
+            let ports: Arc<[Port]> = slice
                 .ports
                 .iter()
                 .map(|port| Port {
@@ -231,6 +231,20 @@ pub(crate) mod tests {
             {"addresses": ["10.244.0.7"], "hostname": "db-2", "conditions": {"ready": false}},
         ]);
         slices.apply(parse_slice(slice("db", members)));
+        namespaces.apply(parse(json!({"metadata": {"name": "default"}})));
+        services.mark_synced();
+        slices.mark_synced();
+        namespaces.mark_synced();
+        Cluster::new(services, slices, namespaces)
+    }
+
+    /// A headless Service `many` in `default`, with this slice.
+    pub(crate) fn headless(endpoints: Value, ports: Value) -> Cluster {
+        let (services, slices, namespaces) = (Informer::detached(), Informer::detached(), Informer::detached());
+        let meta = json!({"name": "many", "namespace": "default", "labels": {"kubernetes.io/service-name": "many"}});
+        services.apply(parse(json!({"metadata": meta, "spec": {"clusterIP": "None"}})));
+        let slice = json!({"metadata": meta, "addressType": "IPv4", "endpoints": endpoints, "ports": ports});
+        slices.apply(parse(slice));
         namespaces.apply(parse(json!({"metadata": {"name": "default"}})));
         services.mark_synced();
         slices.mark_synced();

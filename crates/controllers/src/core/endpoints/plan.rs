@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
@@ -58,36 +58,39 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> (Vec<EndpointSubset>, bool) 
     let eager = endpoint::tolerates_unready(service);
     let family = service.spec.as_ref().and_then(|spec| spec.ip_families.as_ref()?.first().cloned());
     let mut addresses: BTreeMap<Place, EndpointAddress> = BTreeMap::new();
-    let mut by_port: BTreeMap<Option<Port>, BTreeSet<Place>> = BTreeMap::new();
+    // Most pods have the same ports. Places are not written down for each port: both may be very many.
+    let mut alike: BTreeMap<Vec<Option<Port>>, BTreeSet<Place>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod::is_terminal(pod) && (eager || !pod::is_terminating(pod))) {
         let Some(ip) = endpoint::address(pod, family.as_deref() == Some("IPv6")) else { continue };
         let place = (ip.to_owned(), pod.metadata.uid.clone().unwrap_or_default(), eager || pod::is_ready(pod));
         addresses.insert(place.clone(), address(service, pod, ip));
-        let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-        let mut portless = true;
-        for port in ports {
-            portless = false;
-            if let Some(number) = endpoint::target_port(port, pod) {
-                let name = port.name.clone().unwrap_or_default();
-                let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
-                let port = (name, number, protocol, port.app_protocol.clone());
-                by_port.entry(Some(port)).or_default().insert(place.clone());
-            }
-        }
-        if portless && endpoint::is_headless(service) {
-            by_port.entry(None).or_default().insert(place);
-        }
+        alike.entry(ports(service, pod)).or_default().insert(place);
     }
     let truncated = addresses.len() > CAPACITY;
     if truncated {
         let kept = kept(addresses.keys());
-        by_port.values_mut().for_each(|places| places.retain(|place| kept.contains(place)));
+        alike.values_mut().for_each(|places| places.retain(|place| kept.contains(place)));
+        alike.retain(|_, places| !places.is_empty());
+    }
+    let mut by_port: BTreeMap<&Option<Port>, Vec<usize>> = BTreeMap::new();
+    for (group, ports) in alike.keys().enumerate() {
+        for port in ports {
+            let groups = by_port.entry(port).or_default();
+            if groups.last() != Some(&group) {
+                groups.push(group);
+            }
+        }
     }
     // Ports with the same addresses share a subset.
-    let mut by_places: BTreeMap<BTreeSet<Place>, Vec<Port>> = BTreeMap::new();
-    for (port, places) in by_port {
-        by_places.entry(places).or_default().extend(port);
+    let mut by_groups: BTreeMap<Vec<usize>, Vec<Port>> = BTreeMap::new();
+    for (port, groups) in by_port {
+        by_groups.entry(groups).or_default().extend(port.clone());
     }
+    let places: Vec<&BTreeSet<Place>> = alike.values().collect();
+    let of_groups = |(groups, ports): (Vec<usize>, Vec<Port>)| -> (BTreeSet<Place>, Vec<Port>) {
+        (groups.into_iter().flat_map(|group| places[group].iter().cloned()).collect(), ports)
+    };
+    let by_places: BTreeMap<BTreeSet<Place>, Vec<Port>> = by_groups.into_iter().map(of_groups).collect();
     let subset = |(places, ports): (BTreeSet<Place>, Vec<Port>)| {
         let of = |ready: bool| -> Option<Vec<EndpointAddress>> {
             let list: Vec<_> = places
@@ -99,7 +102,21 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> (Vec<EndpointSubset>, bool) 
         };
         EndpointSubset { addresses: of(true), not_ready_addresses: of(false), ports: port_list(ports) }
     };
-    (by_places.into_iter().filter(|(places, _)| !places.is_empty()).map(subset).collect(), truncated)
+    (by_places.into_iter().map(subset).collect(), truncated)
+}
+
+/// What of the Service's ports a pod has; a headless Service may have none, and has the pod all the same.
+fn ports(service: &Service, pod: &Pod) -> Vec<Option<Port>> {
+    let listed = || service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    if listed().next().is_none() {
+        return if endpoint::is_headless(service) { vec![None] } else { Vec::new() };
+    }
+    let of = |port: &ServicePort| {
+        let number = endpoint::target_port(port, pod)?;
+        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".into());
+        Some(Some((port.name.clone().unwrap_or_default(), number, protocol, port.app_protocol.clone())))
+    };
+    listed().filter_map(of).collect()
 }
 
 /// Those that are ready have precedence where not all fit.
