@@ -9,6 +9,7 @@ mod escape;
 mod events;
 mod files;
 mod frames;
+mod growth;
 mod images;
 pub mod limited;
 mod loopback;
@@ -30,6 +31,7 @@ pub const SCENARIOS: &[&[Scenario]] = &[
     numbers::SCENARIOS,
     files::SCENARIOS,
     frames::SCENARIOS,
+    growth::SCENARIOS,
     images::SCENARIOS,
     connections::SCENARIOS,
     services::SCENARIOS,

@@ -14,9 +14,9 @@ pub const SCENARIOS: &[Scenario] = &[
 ];
 
 /// The attacker may do what `edit` allows in a namespace of their own, and nothing else.
-const MALLORY: &str = "--as=mallory";
+pub const MALLORY: &str = "--as=mallory";
 
-fn make_mallory(cluster: &Cluster) {
+pub fn make_mallory(cluster: &Cluster) {
     cluster.apply(
         "
 apiVersion: v1
@@ -41,7 +41,7 @@ fn phase(cluster: &Cluster, namespace: &str, name: &str) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn is_running(cluster: &Cluster, namespace: &str, name: &str) -> Option<()> {
+pub fn is_running(cluster: &Cluster, namespace: &str, name: &str) -> Option<()> {
     (phase(cluster, namespace, name)? == "Running").then_some(())
 }
 
