@@ -98,7 +98,7 @@ pub fn generate(root: &Path) -> Result<String> {
         writeln!(text, "| `{}` | {} | {} | {test} |", row.field, row.verdict, row.how)?;
     }
     text.push_str(
-        "\n## KubeletConfiguration\n\nA file with a field that is refused is not taken. An empty value (null, 0, \"\", [], {}, \"0s\") is none at all. \
+        "\n## KubeletConfiguration\n\nA file with a field that is refused is not taken. Of a field that is not followed, an empty value (null, 0, \"\", [], {}, \"0s\") is none at all. \
          Shown by `every_field_is_followed_or_refused_or_said_to_have_no_effect`, row by row.\n\n| field | verdict | |\n|---|---|---|\n",
     );
     for line in kubelet.lines().filter(|line| !line.starts_with('#')) {

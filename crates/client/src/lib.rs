@@ -32,4 +32,4 @@ pub use informer::{Change, Index, Informer, Informers, Object, Objects, Selectio
 pub use key::ObjectKey;
 pub use metrics::Metrics;
 pub use queue::WorkQueue;
-pub use recorder::{EventType, Recorder};
+pub use recorder::{EventRate, EventType, Recorder};

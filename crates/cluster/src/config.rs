@@ -76,6 +76,9 @@ pub struct NodeConfig {
     pub cluster: ClusterSettings,
 }
 
+/// Of the kubelet, where nobody says another.
+pub const KUBELET_PORT: u16 = 10250;
+
 /// The table of a proxy that runs alone.
 pub const PROXY_TABLE: &str = ferry_proxy::TABLE;
 
@@ -160,6 +163,8 @@ impl NodeConfig {
             "--cgroup-root {:?} is not a control group: use an absolute path, such as /machines",
             options.cgroup_root
         );
+        let kubelet = options.kubelet.check()?;
+        kubelet.check_in_cluster(&cluster.cluster_domain)?;
         let mirrors = options.registry_mirror.iter().map(|text| parse_mirror(text)).collect::<Result<_>>()?;
         let node_ips = node_addresses(&options.node_ip, &cluster)?;
         let node_ip = node_ips.first().copied().unwrap_or_else(|| ranges::nth(&cluster.cluster_cidr.first(), 1));
@@ -168,7 +173,7 @@ impl NodeConfig {
             cni: Cni::check(options, &data_dir, cluster.pod_network)?,
             data_dir,
             run_dir: absolute(&options.folders.run_dir)?,
-            kubelet_port: options.kubelet_port,
+            kubelet_port: options.kubelet_port.or(kubelet.node().port).unwrap_or(KUBELET_PORT),
             node_name: match &options.node_name {
                 Some(name) => {
                     let reasons = ferry_meta::names::dns1123_subdomain(name);
@@ -190,15 +195,18 @@ impl NodeConfig {
             node_ip,
             node_ips,
             labels: labels::pairs("node-label", &options.node_label)?,
-            taints: options.node_taint.iter().map(|text| labels::taint("node-taint", text)).collect::<Result<_>>()?,
+            taints: match (options.node_taint.is_empty(), &kubelet.node().taints) {
+                (true, Some(taints)) => taints.clone(),
+                _ => options.node_taint.iter().map(|text| labels::taint("node-taint", text)).collect::<Result<_>>()?,
+            },
             bridge: options.bridge.clone(),
             cgroup_root: options.cgroup_root.clone(),
             mirrors,
             container_runtime: ContainerRuntime::choose(
-                options.container_runtime_endpoint.as_deref(),
+                options.container_runtime_endpoint.as_deref().or(kubelet.node().container_runtime_endpoint.as_deref()),
                 &absolute(&options.folders.data_dir)?,
             )?,
-            kubelet: options.kubelet.check()?,
+            kubelet,
             cluster,
         })
     }

@@ -26,9 +26,9 @@ pub struct Folders {
 pub struct NodeOptions {
     #[command(flatten)]
     pub folders: Folders,
-    /// The port of the kubelet.
-    #[arg(long, default_value_t = 10250)]
-    pub kubelet_port: u16,
+    /// The port of the kubelet. Default: 10250.
+    #[arg(long)]
+    pub kubelet_port: Option<u16>,
     /// The node's name. Default: the host name.
     #[arg(long)]
     pub node_name: Option<String>,

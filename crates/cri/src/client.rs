@@ -38,6 +38,8 @@ pub enum ConnectError {
 pub struct CriClient {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
+    /// How long a call may take that has no time of its own.
+    patience: Duration,
 }
 
 /// A channel to a Unix socket that connects on the first call and again whenever it broke.
@@ -77,7 +79,14 @@ impl CriClient {
         Self {
             runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_LIMIT),
             images: ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT),
+            patience: CALL_TIMEOUT,
         }
+    }
+
+    /// The same, with another time for a call than the usual one.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     async fn version(&self) -> Result<v1::VersionResponse, tonic::Status> {
@@ -88,8 +97,8 @@ impl CriClient {
     /// Runs a command in a container. A timeout of zero means none but the call's own.
     pub async fn exec_sync(&self, request: v1::ExecSyncRequest) -> Result<v1::ExecSyncResponse, tonic::Status> {
         let wait = match u64::try_from(request.timeout) {
-            Ok(seconds) if seconds > 0 => Duration::from_secs(seconds).saturating_add(CALL_TIMEOUT),
-            _ => CALL_TIMEOUT,
+            Ok(seconds) if seconds > 0 => Duration::from_secs(seconds).saturating_add(self.patience),
+            _ => self.patience,
         };
         self.runtime.clone().exec_sync(limited(request, wait)).await.map(tonic::Response::into_inner)
     }
@@ -97,7 +106,7 @@ impl CriClient {
     /// Returns once the container is dead: after its own grace period, then a kill.
     pub async fn stop_container(&self, request: v1::StopContainerRequest) -> Result<(), tonic::Status> {
         let grace = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
-        let wait = CALL_TIMEOUT.saturating_add(grace);
+        let wait = self.patience.saturating_add(grace);
         self.runtime.clone().stop_container(limited(request, wait)).await.map(|_| ())
     }
 
@@ -134,7 +143,7 @@ macro_rules! calls {
     ($($service:ident . $method:ident ( $request:ident ) -> $response:ident;)*) => {
         impl CriClient {
             $(pub async fn $method(&self, request: v1::$request) -> Result<v1::$response, tonic::Status> {
-                self.$service.clone().$method(limited(request, CALL_TIMEOUT)).await.map(tonic::Response::into_inner)
+                self.$service.clone().$method(limited(request, self.patience)).await.map(tonic::Response::into_inner)
             })*
         }
     };

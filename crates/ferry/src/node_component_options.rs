@@ -29,11 +29,12 @@ pub struct KubeletAloneOptions {
     /// The address on which the kubelet listens. Default: the node's address.
     #[arg(long)]
     pub address: Option<IpAddr>,
-    #[arg(long, default_value_t = 10250)]
-    pub port: u16,
-    /// The socket of a container runtime, or `embedded` for Ferry's own.
-    #[arg(long, default_value = "unix:///run/containerd/containerd.sock", value_name = "RUNTIME")]
-    pub container_runtime_endpoint: String,
+    /// The port of the kubelet. Default: 10250.
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// The socket of a container runtime, or `embedded` for Ferry's own. Default: `unix:///run/containerd/containerd.sock`.
+    #[arg(long, value_name = "RUNTIME")]
+    pub container_runtime_endpoint: Option<String>,
     /// With `embedded`: a mirror to try first for images of a registry: `docker.io=http://127.0.0.1:5000`. May be given
     /// several times.
     #[arg(long, value_name = "REGISTRY=URL")]
@@ -47,8 +48,9 @@ pub struct KubeletAloneOptions {
     /// The DNS servers for pods.
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',')]
     pub cluster_dns: Vec<IpAddr>,
-    #[arg(long, default_value = "cluster.local")]
-    pub cluster_domain: String,
+    /// The domain of the cluster. Default: `cluster.local`.
+    #[arg(long)]
+    pub cluster_domain: Option<String>,
     /// The resolv.conf for pods that do not use cluster DNS. Default: the host's.
     #[arg(long, value_name = "FILE")]
     pub resolv_conf: Option<PathBuf>,

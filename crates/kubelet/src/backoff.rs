@@ -5,8 +5,28 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 /// The first delay after a failure.
-pub(crate) const FIRST: Duration = Duration::from_secs(10);
-pub(crate) const LONGEST: Duration = Duration::from_secs(300);
+const FIRST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(300);
+/// After a quiet time as long as this, an attempt is a first one.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+/// The first delay and the longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartDelays {
+    pub first: Duration,
+    pub longest: Duration,
+}
+
+impl Default for RestartDelays {
+    fn default() -> Self {
+        Self { first: FIRST, longest: LONGEST }
+    }
+}
+
+impl RestartDelays {
+    /// Those of the feature gate `ReduceDefaultCrashLoopBackOffDecay`.
+    pub const REDUCED: Self = Self { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
+}
 
 /// The delay of one container or image. It doubles with every attempt and is forgotten after a long quiet time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,10 +38,10 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// The state after one more attempt, made because of something that happened at `since`.
     #[must_use]
-    pub(crate) fn next(previous: Option<Self>, since: Timestamp, now: Timestamp) -> Self {
+    pub(crate) fn next(previous: Option<Self>, since: Timestamp, now: Timestamp, delays: RestartDelays) -> Self {
         let delay = match previous {
-            Some(backoff) if !backoff.is_forgotten(since) => (backoff.delay * 2).min(LONGEST),
-            _ => FIRST,
+            Some(backoff) if !backoff.is_forgotten(since) => (backoff.delay * 2).min(delays.longest),
+            _ => delays.first.min(delays.longest),
         };
         Self { delay, updated: now }
     }
@@ -43,7 +63,7 @@ impl Backoff {
     }
 
     fn is_forgotten(&self, since: Timestamp) -> bool {
-        since.duration_since(self.updated) > (LONGEST * 2).try_into().unwrap_or(jiff::SignedDuration::MAX)
+        since.duration_since(self.updated) > FORGOTTEN.try_into().unwrap_or(jiff::SignedDuration::MAX)
     }
 }
 
@@ -66,14 +86,30 @@ mod tests {
         let mut backoff = None;
         let mut delays = Vec::new();
         for attempt in 0..7 {
-            backoff = Some(Backoff::next(backoff, at(attempt), at(attempt)));
+            backoff = Some(Backoff::next(backoff, at(attempt), at(attempt), RestartDelays::default()));
             delays.push(backoff.map(|b| b.delay().as_secs()));
         }
         assert_eq!(delays, [10, 20, 40, 80, 160, 300, 300].map(Some));
         let last = backoff.expect("a backoff");
         assert_eq!(last.not_before(at(100)), Some(at(400)));
         assert_eq!(last.not_before(at(1000)), None);
-        assert_eq!(Backoff::next(Some(last), at(1000), at(1000)).delay().as_secs(), 10);
+        assert_eq!(Backoff::next(Some(last), at(1000), at(1000), RestartDelays::default()).delay().as_secs(), 10);
+    }
+
+    #[test]
+    fn no_delay_is_longer_than_the_longest() {
+        let delays = |first: u64, longest: u64| {
+            let limits = RestartDelays { first: Duration::from_secs(first), longest: Duration::from_secs(longest) };
+            let (mut backoff, mut delays) = (None, Vec::new());
+            for attempt in 0..5 {
+                backoff = Some(Backoff::next(backoff, at(attempt), at(attempt), limits));
+                delays.extend(backoff.map(|b| b.delay().as_secs()));
+            }
+            delays
+        };
+        assert_eq!(delays(10, 60), [10, 20, 40, 60, 60]);
+        assert_eq!(delays(10, 4), [4, 4, 4, 4, 4]);
+        assert_eq!(delays(1, 6), [1, 2, 4, 6, 6]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::collect::ImageCollection;
 use crate::eviction::Eviction;
 use crate::manifests::Manifests;
 use crate::pulled::Verification;
+use crate::settings::Settings;
 use crate::sysctls::Sysctls;
 
 /// The kubelet's own server: its certificate, and whose certificates it believes.
@@ -86,6 +87,7 @@ pub struct Config {
     pub sysctls: Sysctls,
     /// Whether pods may use images that others have pulled.
     pub image_credentials: Verification,
+    pub settings: Settings,
     /// Where pods with a network of their own wait for the rules of that network.
     pub network_gate: Option<NetworkGate>,
 }
@@ -124,6 +126,7 @@ impl Config {
             manifests: None,
             sysctls: Sysctls::default(),
             image_credentials: Verification::default(),
+            settings: Settings::default(),
             network_gate: None,
         }
     }

@@ -20,10 +20,12 @@ use crate::eviction::{Ended, Pressure};
 use crate::images::Images;
 use crate::logs::LogFiles;
 use crate::manifests::Mirrors;
+use crate::memory_policy;
 use crate::node::capacity::{self, Amounts};
 use crate::plugins::Plugins;
 use crate::probes;
 use crate::runtime::{self, Abilities, PodState, Runtime, RuntimeError};
+use crate::shutdown::ShutdownState;
 use crate::sources::Sources;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::Volumes;
@@ -42,6 +44,7 @@ pub(crate) struct Context {
     /// The users of pods that have their own.
     pub(crate) users: Arc<UserNamespaces>,
     pub(crate) pressure: PressureState,
+    pub(crate) shutdown: ShutdownState,
     pub(crate) images: Images,
     pub(crate) sources: Arc<Sources>,
     pub(crate) volumes: Volumes,
@@ -58,6 +61,8 @@ pub(crate) struct Machine {
     pub(crate) allocatable: BTreeMap<String, Quantity>,
     /// Of the whole node, in bytes.
     pub(crate) memory: i64,
+    /// What the machine has to swap to, and how memory is counted.
+    pub(crate) swap: memory_policy::Machine,
     /// Whether the kernel enforces AppArmor's profiles; looked at once, as the kernel decides it when it starts.
     pub(crate) apparmor: bool,
     /// The port of the kubelet's server.
@@ -128,6 +133,16 @@ impl Context {
         let mut amounts = capacity::amounts(&self.config);
         self.hardware.devices.add_to(&mut amounts);
         amounts
+    }
+
+    /// What a container's memory is reckoned by.
+    pub(crate) fn memory_machine(&self) -> memory_policy::Machine {
+        let allocatable = self.machine.allocatable.get("memory").and_then(crate::quantity::value);
+        memory_policy::Machine {
+            memory: self.machine.memory,
+            allocatable: allocatable.unwrap_or(0),
+            ..self.machine.swap
+        }
     }
 
     /// The port of the kubelet's server.

@@ -11,9 +11,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Secret};
 use parking_lot::Mutex;
 
-use crate::backoff::{Backoff, go_duration};
+use crate::backoff::{Backoff, RestartDelays, go_duration};
 use crate::credentials::{self, Credential};
 use crate::events::PodEvents;
+use crate::pull_limits::PullLimits;
 use crate::pulled::PullRecords;
 use crate::runtime::Runtime;
 use crate::spec::security::ImageUser;
@@ -43,12 +44,13 @@ pub(crate) struct Images {
     /// One pull per image at a time: others wait for it and then find the image.
     pulling: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     records: Arc<PullRecords>,
+    limits: PullLimits,
     clock: Clock,
 }
 
 impl Images {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>, records: PullRecords, clock: Clock) -> Self {
-        Self { runtime, clock, pulling: Mutex::default(), records: Arc::new(records) }
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, records: PullRecords, limits: PullLimits, clock: Clock) -> Self {
+        Self { runtime, clock, pulling: Mutex::default(), records: Arc::new(records), limits }
     }
 
     /// Asks or changes the records of who pulled what.
@@ -153,7 +155,7 @@ impl Images {
                 say(EventType::Warning, "Failed", format!("Failed to pull image {asked:?}: {error}"));
                 say(EventType::Warning, "Failed", "Error: ErrImagePull".to_owned());
                 let now = self.clock.now();
-                let backoff = Backoff::next(backoffs.get(asked).map(|(b, _)| *b), now, now);
+                let backoff = Backoff::next(backoffs.get(asked).map(|(b, _)| *b), now, now, RestartDelays::default());
                 backoffs.insert(asked.to_owned(), (backoff, format!("ErrImagePull: {error}")));
                 Err(self.unavailable("ErrImagePull", error, NOTICE))
             }
@@ -176,6 +178,8 @@ impl Images {
             match found {
                 Some(found) if self.allows(asked, &found.id, credentials).await => Ok((found, started.elapsed())),
                 _ => {
+                    let _turn = self.limits.turn().await;
+                    let started = Instant::now();
                     let pulled = self.pull_and_record((asked, image), credentials, sandbox).await;
                     pulled.map(|image| (image, started.elapsed()))
                 }
@@ -226,6 +230,7 @@ impl Images {
         if tries.is_empty() {
             tries.push(None);
         }
+        self.limits.admit(Instant::now())?;
         let mut failure = String::new();
         for used in tries {
             let request = v1::PullImageRequest {

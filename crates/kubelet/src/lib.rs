@@ -20,11 +20,13 @@ mod device_plugins;
 mod dra;
 mod events;
 mod eviction;
+mod healthz;
 mod hooks;
 mod images;
 mod logs;
 mod manager;
 mod manifests;
+mod memory_policy;
 mod node;
 mod plan;
 mod plugins;
@@ -33,10 +35,13 @@ mod pod_resources;
 mod pod_task;
 mod preempt;
 mod probes;
+mod pull_limits;
 mod pulled;
 mod quantity;
 mod runtime;
 mod server;
+mod settings;
+mod shutdown;
 mod sources;
 mod spec;
 mod status;
@@ -54,18 +59,23 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
+pub use backoff::RestartDelays;
 pub use collect::ImageCollection;
 pub use config::{Config, NetworkGate, Tls};
 pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
 pub use manifests::Manifests;
+pub use memory_policy::{MemoryPolicy, SwapBehavior};
 pub use pulled::Verification;
 pub use server::spdy;
+pub use settings::{Endpoints, Logs, Pulls, Report, Settings};
+pub use shutdown::{LogindPlaces, ShutdownPeriod};
 pub use sysctls::Sysctls;
 
 use context::{Context, Hardware, Machine, PressureState, Registration};
 use eviction::Evictor;
 use images::Images;
 use manager::{Mailboxes, Manager};
+use pull_limits::PullLimits;
 use runtime::{CriRuntime, Runtime};
 use server::Server;
 use sources::Sources;
@@ -79,6 +89,9 @@ pub enum Error {
     Folder { path: std::path::PathBuf, source: std::io::Error },
     #[error("{0}")]
     ControlGroups(String),
+    /// It cannot do what the configuration asks for.
+    #[error("{0}")]
+    Machine(&'static str),
     #[error("listening on port {port}")]
     Listen { port: u16, source: std::io::Error },
 }
@@ -105,7 +118,8 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let tasks = &tasks.child("kubelet");
     let clock = config.clock.clone();
     let groups = cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root)
-        .limiting_processes(config.pod_pids, Some(node::capacity::most_of_pods()));
+        .limiting_processes(config.pod_pids, Some(node::capacity::most_of_pods()))
+        .with_memory(config.settings.memory);
     groups.check().map_err(Error::ControlGroups)?;
     for folder in [&mut config.root_dir, &mut config.log_dir] {
         let made = async {
@@ -127,7 +141,16 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         };
         closed.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
     }
-    let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint).await?;
+    let here = memory_policy::Machine::here();
+    if let Some(why) = memory_policy::refusal(&config.settings.memory, config.settings.fail_cgroup_v1, &here) {
+        return Err(Error::Machine(why));
+    }
+    if let Some(score) = config.settings.oom_score_adj
+        && let Err(error) = tokio::fs::write("/proc/self/oom_score_adj", score.to_string()).await
+    {
+        tracing::warn!("oomScoreAdj {score} is not set: {error}");
+    }
+    let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint, config.settings.runtime_timeout).await?;
     let listener = match &config.tls {
         Some(tls) => {
             let bound = server::bind(config.listen_ip.unwrap_or(config.node_ip), config.port).await;
@@ -145,8 +168,8 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let records = records.map_err(|source| Error::Folder { path: config.root_dir.join("image_manager"), source })?;
     let own_pods = Selection::fields(format!("spec.nodeName={}", config.node_name));
     let context = Arc::new(Context {
-        recorder: Recorder::with_host(client.clone(), "kubelet", Some(&config.node_name), tasks),
-        images: Images::new(runtime.clone(), records, clock.clone()),
+        recorder: Recorder::at_rate(client.clone(), "kubelet", &config.node_name, config.settings.events, tasks),
+        images: Images::new(runtime.clone(), records, PullLimits::new(config.settings.pulls), clock.clone()),
         volumes: Volumes::new(
             &config.root_dir,
             client.clone(),
@@ -163,6 +186,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
                 .collect(),
             allocatable: node::capacity::amounts(&config).allocatable,
             memory: i64::try_from(node::capacity::memory("MemTotal")).unwrap_or(i64::MAX),
+            swap: here,
             apparmor: spec::apparmor::is_enabled(),
             port,
         },
@@ -183,6 +207,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             ended: Default::default(),
             images: collect::Images::new(clock.now()),
         },
+        shutdown: shutdown::ShutdownState::default(),
         tasks: tasks.clone(),
         log_files: Arc::default(),
         probe_counts: Default::default(),
@@ -226,9 +251,10 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         let (server, listener) = (Arc::new(server), Arc::new(listener));
         tasks.spawn_critical("server", move || server::serve(server.clone(), listener.clone(), tls.clone()));
     }
-    let (size, most) = (context.config.log_size, context.config.log_files);
     let own = context.clone();
-    tasks.spawn_critical("rotation", move || logs::rotate(own.log_files.clone(), own.runtime.clone(), size, most));
+    tasks.spawn_critical("rotation", move || {
+        logs::rotate(own.log_files.clone(), own.runtime.clone(), logs::Kept::of(&own.config))
+    });
     let (own, boxes) = (context.clone(), mailboxes.clone());
     tasks.spawn_critical("eviction", move || Evictor { context: own.clone(), mailboxes: boxes.clone() }.run());
     let own = context.clone();
@@ -239,6 +265,14 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     tasks.spawn_critical("pod resources", move || pod_resources::serve(own.clone(), known.clone()));
     let own = context.clone();
     tasks.spawn_critical("images", move || collect::images(own.clone()));
+    if let Some(address) = context.config.settings.healthz {
+        let group = tasks.clone();
+        tasks.spawn_critical("healthz", move || healthz::serve(address, group.clone()));
+    }
+    if !context.config.settings.shutdown.is_empty() {
+        let (own, boxes) = (context.clone(), mailboxes.clone());
+        tasks.spawn_critical("node shutdown", move || shutdown::watch(own.clone(), boxes.clone()));
+    }
     let (own, known, boxes) = (context.clone(), pods.clone(), mailboxes.clone());
     tasks.spawn_critical("stray logs", move || collect::logs(own.clone(), known.clone(), boxes.clone()));
     Manager::new(context.clone(), pods, mailboxes, tasks).start();

@@ -30,8 +30,6 @@ use crate::worker::{Mailbox, Verdict};
 const RELIST: Duration = Duration::from_secs(1);
 /// With events, a look now and then catches what a lost event would hide.
 const SAFETY_RELIST: Duration = Duration::from_secs(60);
-/// Files are read again so often, should nothing tell of a change.
-const FILES: Duration = Duration::from_secs(20);
 const RECONNECT: Duration = Duration::from_secs(1);
 
 /// The mailboxes of the workers by pod uid.
@@ -235,7 +233,7 @@ impl Manager {
             tokio::select! {
                 () = changed => {}
                 () = self.static_ended.notified() => {}
-                () = tokio::time::sleep(FILES) => {}
+                () = tokio::time::sleep(self.context.config.settings.file_check) => {}
             }
         }
     }
@@ -245,6 +243,9 @@ impl Manager {
         let status = pod::status(new);
         if status.start_time.is_some() || pod::is_terminal(status) || pod::is_being_deleted(new) {
             return None;
+        }
+        if let Some(why) = self.context.shutdown.refusal() {
+            return Some(why);
         }
         if let Some(why) = eviction::refusal(new, &self.context.pressure.signals.borrow()) {
             return Some(why);

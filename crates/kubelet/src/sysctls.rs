@@ -1,5 +1,7 @@
 //! Which sysctls a pod may set: those that change nothing but the pod, and those that the administrator allows besides.
 
+use std::collections::HashMap;
+
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::pod;
@@ -60,6 +62,21 @@ fn normal(name: &str) -> String {
     swapped.collect()
 }
 
+/// Adds the node's defaults to what a pod sets itself, where the namespace is the pod's own.
+pub(crate) fn add_defaults(defaults: &[(String, String)], pod: &Pod, sysctls: &mut HashMap<String, String>) {
+    let spec = pod::spec(pod);
+    let own = |name: &str| match namespace(name) {
+        Some("IPC") => spec.host_ipc != Some(true),
+        Some("User") => spec.host_users == Some(false),
+        Some(_) => spec.host_network != Some(true),
+        None => false,
+    };
+    let set: Vec<String> = sysctls.keys().map(|name| normal(name)).collect();
+    for (name, value) in defaults.iter().filter(|(name, _)| own(name) && !set.contains(name)) {
+        sysctls.insert(name.clone(), value.clone());
+    }
+}
+
 /// What pods may set on this node.
 #[derive(Clone, Debug, Default)]
 pub struct Sysctls {
@@ -84,6 +101,26 @@ impl Sysctls {
             unsafe_ones.push(name);
         }
         Ok(Self { unsafe_ones })
+    }
+
+    /// `defaultPodSysctls`, checked: their names as they are written everywhere else.
+    pub fn defaults(given: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
+        let mut all: Vec<(String, String)> = Vec::new();
+        for (given, value) in given {
+            let name = normal(given);
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '/' | '_' | '-');
+            if name.is_empty() || name.len() > 253 || !name.chars().all(plain) {
+                return Err(format!("{given:?} is not a valid sysctl name for defaultPodSysctls"));
+            }
+            if namespace(&name).is_none() {
+                return Err(format!("{given:?} is not known to be namespaced for defaultPodSysctls"));
+            }
+            if all.iter().any(|(known, _)| *known == name) {
+                return Err(format!("duplicate sysctl {name:?} found in defaultPodSysctls"));
+            }
+            all.push((name, value.clone()));
+        }
+        Ok(all)
     }
 
     /// What is allowed beside the safe ones.
@@ -125,6 +162,39 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn defaults_are_for_namespaces_of_the_pod() {
+        let given = [("net.core.somaxconn", "1024"), ("kernel/shmmax", "7"), ("user.max_pid_namespaces", "3")];
+        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let defaults = Sysctls::defaults(&given).expect("defaults");
+        let check = |spec: Value, want: &[(&str, &str)]| {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).expect("a pod");
+            let mut set = HashMap::from([("net/ipv4/tcp_syncookies".to_owned(), "1".to_owned())]);
+            if spec["own"] == true {
+                set.insert("net.core.somaxconn".to_owned(), "5".to_owned());
+            }
+            add_defaults(&defaults, &pod, &mut set);
+            set.remove("net/ipv4/tcp_syncookies");
+            let mut seen: Vec<(&str, &str)> = set.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, want, "{spec}");
+        };
+        let (shm, net, user) =
+            (("kernel.shmmax", "7"), ("net.core.somaxconn", "1024"), ("user.max_pid_namespaces", "3"));
+        check(json!({"containers": []}), &[shm, net]);
+        check(json!({"containers": [], "own": true}), &[shm, ("net.core.somaxconn", "5")]);
+        check(json!({"containers": [], "hostNetwork": true}), &[shm]);
+        check(json!({"containers": [], "hostIPC": true, "hostUsers": false}), &[net, user]);
+        let refused = |names: &[&str], why: &str| {
+            let given: Vec<_> = names.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
+            let error = Sysctls::defaults(&given).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        };
+        refused(&["vm.swappiness"], "is not known to be namespaced for defaultPodSysctls");
+        refused(&["Not A Name"], "is not a valid sysctl name");
+        refused(&["net.core.somaxconn", "net/core/somaxconn"], "duplicate sysctl \"net.core.somaxconn\"");
+    }
 
     #[test]
     fn pods_set_what_is_safe_or_allowed() {

@@ -16,3 +16,4 @@ pub mod pod_resources;
 pub mod qos;
 pub mod quota;
 pub mod taints;
+pub mod token_bucket;

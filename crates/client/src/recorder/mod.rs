@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ferry_semantics::token_bucket::TokenBucket;
 use ferry_tasks::Tasks;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -69,6 +70,13 @@ pub(crate) struct Happening {
     at: Timestamp,
 }
 
+/// How many events are written per second, and how many at once before that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRate {
+    pub per_second: u32,
+    pub burst: u32,
+}
+
 /// Hands events to a task that writes them. Recording never waits and never fails: when the queue is full, the event
 /// is lost and a log line says so.
 #[derive(Clone)]
@@ -84,15 +92,28 @@ impl Recorder {
 
     /// A recorder of one node's component.
     pub fn with_host(client: Client, component: &str, host: Option<&str>, tasks: &Tasks) -> Self {
-        Self::start(client, component, host, CALM, tasks)
+        Self::start(client, component, host, CALM, None, tasks)
     }
 
-    fn start(client: Client, component: &str, host: Option<&str>, calm: Duration, tasks: &Tasks) -> Self {
+    /// A recorder of one node's component that writes so many and no more; those above wait.
+    pub fn at_rate(client: Client, component: &str, host: &str, rate: Option<EventRate>, tasks: &Tasks) -> Self {
+        Self::start(client, component, Some(host), CALM, rate, tasks)
+    }
+
+    fn start(
+        client: Client,
+        component: &str,
+        host: Option<&str>,
+        calm: Duration,
+        rate: Option<EventRate>,
+        tasks: &Tasks,
+    ) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let source = EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) };
         let receiver = Arc::new(Mutex::new(receiver));
         tasks.spawn_restarted("recorder", move || {
-            record(client.clone(), source.clone(), receiver.clone(), Pace::new(calm))
+            let bucket = rate.map(|rate| TokenBucket::new(rate.per_second, rate.burst));
+            record(client.clone(), source.clone(), receiver.clone(), Pace::new(calm), bucket)
         });
         Self { sender: Some(sender) }
     }
@@ -125,7 +146,13 @@ impl Recorder {
 }
 
 /// Several events are written at once, but those that are one object one after the other.
-async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::Receiver<Happening>>>, mut pace: Pace) {
+async fn record(
+    client: Client,
+    source: EventSource,
+    receiver: Arc<Mutex<mpsc::Receiver<Happening>>>,
+    mut pace: Pace,
+    mut bucket: Option<TokenBucket>,
+) {
     // Locked for as long as this runs; the next one takes over when it panics.
     let mut receiver = receiver.lock().await;
     let mut correlator = Correlator::default();
@@ -159,6 +186,12 @@ async fn record(client: Client, source: EventSource, receiver: Arc<Mutex<mpsc::R
         while names.contains(&work.name) {
             let Some(written) = writing.next().await else { break };
             settle(&mut correlator, &mut names, written);
+        }
+        while let Some(Err(wait)) = bucket.as_mut().map(|bucket| bucket.take(Instant::now().into_std())) {
+            tokio::select! {
+                Some(written) = writing.next(), if !writing.is_empty() => settle(&mut correlator, &mut names, written),
+                () = tokio::time::sleep(wait) => {}
+            }
         }
         names.insert(work.name.clone());
         writing.push(write_event(&client, work));
@@ -330,7 +363,7 @@ mod tests {
         });
         let tasks = Tasks::new("test");
         // Never calm, however slow the machine is.
-        let recorder = Recorder::start(Client::new(service, "default"), "tester", None, Duration::MAX, &tasks);
+        let recorder = Recorder::start(Client::new(service, "default"), "tester", None, Duration::MAX, None, &tasks);
         for number in 0..BURST {
             let regarding = ObjectReference { name: Some(format!("pod-{number}")), ..ObjectReference::default() };
             recorder.event_for(regarding, EventType::Normal, "Scheduled", "to a node");
@@ -346,6 +379,34 @@ mod tests {
         opener.add_permits(AT_ONCE);
         while names.len() < BURST {
             names.insert(hears.recv().await.expect("an event"));
+        }
+        assert!(tasks.stop(Duration::from_secs(5)).await);
+    }
+
+    /// What is above the rate waits and is not lost.
+    #[tokio::test]
+    async fn a_rate_is_kept() {
+        let (told, mut hears) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let told = told.clone();
+            async move {
+                told.send(Instant::now()).expect("the test listens");
+                Ok::<_, kube::Error>(http::Response::new(kube::client::Body::from(b"{}".to_vec())))
+            }
+        });
+        let (tasks, begin) = (Tasks::new("test"), Instant::now());
+        let rate = Some(EventRate { per_second: 50, burst: 3 });
+        let recorder = Recorder::at_rate(Client::new(service, "default"), "tester", "node", rate, &tasks);
+        for number in 0..7 {
+            let regarding = ObjectReference { name: Some(format!("pod-{number}")), ..ObjectReference::default() };
+            recorder.event_for(regarding, EventType::Normal, "Scheduled", "to a node");
+        }
+        let mut at = Vec::new();
+        while at.len() < 7 {
+            at.push(hears.recv().await.expect("an event").duration_since(begin));
+        }
+        for (place, earliest) in [(3, 20), (4, 40), (5, 60), (6, 80)] {
+            assert!(at[place] >= Duration::from_millis(earliest), "{at:?}");
         }
         assert!(tasks.stop(Duration::from_secs(5)).await);
     }

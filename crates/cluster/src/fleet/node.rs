@@ -73,8 +73,8 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
     }
     told::note_listening(&mut kubelet.annotations).await;
     kubelet.resolv_conf = resolver::file();
-    config.kubelet.apply(&mut kubelet, &places);
     kubelet.tls = Some(tls);
+    config.kubelet.apply(&mut kubelet, &places);
     let (gate, newcomers) = ferry_policy::gate();
     let pass: ferry_kubelet::NetworkGate = Arc::new(move |pod, addresses| {
         let gate = gate.clone();

@@ -1,19 +1,23 @@
 //! Flags of the node, as upstream's kubelet calls them: what it does when it runs short of something, which images it
 //! keeps. A KubeletConfiguration file says what no flag says.
 
+mod fields;
 mod file;
+mod gates;
+mod settings;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use ferry_kubelet::{Eviction, ImageCollection, Manifests, Statements, Sysctls, Verification};
+use ferry_kubelet::{Eviction, ImageCollection, Manifests, Settings, Statements, Sysctls, Verification};
 use ferry_meta::quantity::Quantity;
 use ferry_server::server_options::duration;
 
 use crate::node::manifests;
 use crate::node::places::{Given, Places};
+pub use fields::{FileFields, NodeFields};
 
 /// What is taken for enough free disk: a tenth of a large disk is more than pods need, and to evict them because other
 /// files fill it would help nobody. Whoever sets thresholds gets those alone.
@@ -106,6 +110,9 @@ pub struct KubeletOptions {
     /// With NeverVerifyAllowlistedImages: images that every pod may use: `registry.example/team/*`.
     #[arg(long, value_name = "IMAGE,...", value_delimiter = ',')]
     pub preloaded_images_verification_allowlist: Option<Vec<String>>,
+    /// What only a file says.
+    #[arg(skip)]
+    pub file: FileFields,
 }
 
 /// What the flags say, checked.
@@ -121,6 +128,8 @@ pub struct KubeletConfig {
     manifests: Option<PathBuf>,
     sysctls: Sysctls,
     image_credentials: Verification,
+    settings: Settings,
+    file: FileFields,
 }
 
 impl KubeletOptions {
@@ -182,6 +191,8 @@ impl KubeletOptions {
                 self.preloaded_images_verification_allowlist.as_deref().unwrap_or_default(),
             )
             .map_err(|why| anyhow::anyhow!("--image-pull-credentials-verification-policy: {why}"))?,
+            settings: self.file.settings().context("the KubeletConfiguration: invalid configuration")?,
+            file: self.file.clone(),
         })
     }
 }
@@ -209,6 +220,37 @@ impl KubeletConfig {
         Places::alone(&self.given)
     }
 
+    /// What the file says of things that have a flag elsewhere.
+    pub fn node(&self) -> &NodeFields {
+        &self.file.node
+    }
+
+    /// Whether the kubelet's API is served.
+    pub fn serves(&self) -> bool {
+        self.file.serves()
+    }
+
+    /// Of a node of a cluster: what belongs to the cluster is not the node's to say.
+    pub fn check_in_cluster(&self, domain: &str) -> Result<()> {
+        let node = self.node();
+        for (field, given) in [
+            ("tlsCertFile", node.tls_cert_file.is_some()),
+            ("tlsPrivateKeyFile", node.tls_private_key_file.is_some()),
+            ("authentication.x509.clientCAFile", node.client_ca_file.is_some()),
+        ] {
+            ensure!(
+                !given,
+                "the KubeletConfiguration: {field} is for `ferry kubelet`: the kubelet of a cluster has a certificate of the cluster's authority, and believes that one"
+            );
+        }
+        let own = node.cluster_domain.as_deref().unwrap_or(domain);
+        ensure!(
+            own == domain,
+            "the KubeletConfiguration: clusterDomain is {own:?}, the cluster's domain is {domain:?}"
+        );
+        Ok(())
+    }
+
     pub fn apply(&self, kubelet: &mut ferry_kubelet::Config, places: &Places) {
         kubelet.log_dir.clone_from(&places.log_dir);
         kubelet.log_links.clone_from(&places.log_links);
@@ -220,6 +262,18 @@ impl KubeletConfig {
         kubelet.log_files = self.log_files;
         kubelet.sysctls = self.sysctls.clone();
         kubelet.image_credentials = self.image_credentials.clone();
+        kubelet.settings = Settings { healthz: self.file.healthz(places.are_usual()), ..self.settings.clone() };
+        let node = self.node();
+        kubelet.listen_ip = kubelet.listen_ip.or(node.address);
+        if let Some(dns) = &node.cluster_dns {
+            kubelet.cluster_dns.clone_from(dns);
+        }
+        if let Some(file) = &node.resolv_conf {
+            kubelet.resolv_conf.clone_from(file);
+        }
+        if !self.serves() {
+            kubelet.tls = None;
+        }
         let manifests = |path| Manifests { path, parse: manifests::parse };
         kubelet.manifests = self.manifests.clone().or_else(|| places.manifests.clone()).map(manifests);
     }

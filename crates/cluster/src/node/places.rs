@@ -54,6 +54,11 @@ impl Places {
         Self { manifests: None, ..Self::plan(given, None) }
     }
 
+    /// Whether these are the places of the machine's kubelet.
+    pub fn are_usual(&self) -> bool {
+        self.root_dir == Path::new(USUAL_ROOT)
+    }
+
     /// In `data_dir`, or in the usual places where none is given.
     fn plan(given: &Given, data_dir: Option<&Path>) -> Self {
         let pick = |given: &Option<PathBuf>, known: &str, own: &str| match (given, data_dir) {

@@ -2,6 +2,7 @@
 //! by what pods asked for and holds a pod as a whole to its limits. The runtime makes the containers' groups inside.
 
 mod amounts;
+mod protection;
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 
 pub(crate) use amounts::{Amounts, limit_of, of as amounts_of, request_of, requests};
 
+use crate::memory_policy::MemoryPolicy;
 use crate::pod;
 use crate::spec::resources::{PERIOD, shares};
 
@@ -31,6 +33,7 @@ pub(crate) struct ControlGroups {
     pod_pids: Option<u64>,
     /// How many all pods together may have: what the kernel gives the whole machine.
     all_pids: Option<u64>,
+    protection: protection::Protection,
     /// What the burstable pods asked for, by uid, in thousandths: their class gets the sum.
     burstable: Mutex<HashMap<String, i64>>,
 }
@@ -44,6 +47,7 @@ impl ControlGroups {
             top: root.strip_prefix("/").unwrap_or(root).join("kubepods"),
             pod_pids: None,
             all_pids: None,
+            protection: protection::Protection::default(),
             burstable: Mutex::default(),
         }
     }
@@ -51,6 +55,11 @@ impl ControlGroups {
     /// The same, with limits to the processes of each pod and of all of them.
     pub(crate) fn limiting_processes(self, pod: Option<u64>, all: Option<u64>) -> Self {
         Self { pod_pids: pod, all_pids: all, ..self }
+    }
+
+    /// The same, with memory kept for pods and pods slowed down as the policy says.
+    pub(crate) fn with_memory(self, policy: MemoryPolicy) -> Self {
+        Self { protection: protection::Protection::new(policy), ..self }
     }
 
     /// Without them no pod can run; said when the kubelet starts, not by every pod.
@@ -107,7 +116,8 @@ impl ControlGroups {
         if self.unified {
             let quota = amounts.quota.map_or_else(|| "max".to_owned(), |q| q.to_string());
             put(&processor, "cpu.max", &format!("{quota} {PERIOD}"))?;
-            return put(&memory, "memory.max", &amounts.memory.map_or_else(|| "max".to_owned(), |m| m.to_string()));
+            put(&memory, "memory.max", &amounts.memory.map_or_else(|| "max".to_owned(), |m| m.to_string()))?;
+            return self.protect(pod);
         }
         put(&processor, "cpu.cfs_period_us", &PERIOD.to_string())?;
         put(&processor, "cpu.cfs_quota_us", &amounts.quota.unwrap_or(-1).to_string())?;
@@ -137,6 +147,9 @@ impl ControlGroups {
         for class in ["", CLASSES[0], CLASSES[1]] {
             let group = self.top.join(class).join(format!("pod{uid}"));
             self.hierarchies().for_each(|mount| remove_tree(&mount.join(&group)));
+        }
+        if let Err(error) = self.unprotect(uid) {
+            tracing::debug!("protected memory of all pods not written: {error}");
         }
         if let Err(error) = self.count_burstable(uid, None) {
             tracing::debug!("shares of burstable pods not written: {error}");

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 pub(crate) use links::{link, remove_dangling};
 pub(crate) use read::{Options, Wanted, read};
-pub(crate) use rotate::{LogFiles, rotate};
+pub(crate) use rotate::{Kept, LogFiles, rotate};
 pub(crate) use watch::Watch as FolderWatch;
 
 use crate::volumes::blocking;

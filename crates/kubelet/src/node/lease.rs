@@ -1,4 +1,4 @@
-//! The node's lease: a cheap sign of life, renewed every ten seconds.
+//! The node's lease: a cheap sign of life, renewed four times before it would end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,6 @@ use kube::api::PostParams;
 use crate::context::Context;
 
 const NAMESPACE: &str = "kube-node-lease";
-const DURATION_SECONDS: i32 = 40;
-const PERIOD: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(7);
 
@@ -22,21 +20,24 @@ const LONGEST_RETRY: Duration = Duration::from_secs(7);
 pub(crate) async fn keep_lease(context: Arc<Context>, node_uid: Option<String>) {
     let api: Api<Lease> = Api::namespaced(context.client.clone(), NAMESPACE);
     let name = context.config.node_name.clone();
+    let seconds = context.config.settings.report.lease_seconds;
+    let period = Duration::from_millis(u64::try_from(seconds).unwrap_or(1) * 250);
     let mut known: Option<Lease> = None;
     let mut retry = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
     loop {
         let renewed = match known.take() {
             Some(mut lease) => {
-                renew(&mut lease, &name, context.clock.now());
+                renew(&mut lease, &name, seconds, context.clock.now());
                 api.replace(&name, &PostParams::default(), &lease).await
             }
             None => match api.get_opt(&name).await {
                 Ok(Some(mut lease)) => {
-                    renew(&mut lease, &name, context.clock.now());
+                    renew(&mut lease, &name, seconds, context.clock.now());
                     api.replace(&name, &PostParams::default(), &lease).await
                 }
                 Ok(None) => {
-                    api.create(&PostParams::default(), &new(&name, node_uid.clone(), context.clock.now())).await
+                    api.create(&PostParams::default(), &new(&name, node_uid.clone(), seconds, context.clock.now()))
+                        .await
                 }
                 Err(error) => Err(error),
             },
@@ -45,7 +46,7 @@ pub(crate) async fn keep_lease(context: Arc<Context>, node_uid: Option<String>) 
             Ok(lease) => {
                 known = Some(lease);
                 retry.reset();
-                tokio::time::sleep(PERIOD).await;
+                tokio::time::sleep(period).await;
             }
             Err(error) => {
                 tracing::debug!("the node's lease: {}", write::short(&error));
@@ -55,14 +56,14 @@ pub(crate) async fn keep_lease(context: Arc<Context>, node_uid: Option<String>) 
     }
 }
 
-fn renew(lease: &mut Lease, name: &str, now: jiff::Timestamp) {
+fn renew(lease: &mut Lease, name: &str, seconds: i32, now: jiff::Timestamp) {
     let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
     spec.holder_identity = Some(name.to_owned());
-    spec.lease_duration_seconds = Some(DURATION_SECONDS);
+    spec.lease_duration_seconds = Some(seconds);
     spec.renew_time = Some(MicroTime(now));
 }
 
-fn new(name: &str, node_uid: Option<String>, now: jiff::Timestamp) -> Lease {
+fn new(name: &str, node_uid: Option<String>, seconds: i32, now: jiff::Timestamp) -> Lease {
     let mut lease = Lease {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -80,6 +81,6 @@ fn new(name: &str, node_uid: Option<String>, now: jiff::Timestamp) -> Lease {
         },
         ..Lease::default()
     };
-    renew(&mut lease, name, now);
+    renew(&mut lease, name, seconds, now);
     lease
 }

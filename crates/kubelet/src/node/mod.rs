@@ -17,11 +17,8 @@ use serde_json::json;
 use crate::context::Context;
 pub(crate) use lease::keep_lease;
 
-/// How often the status is computed; it is written when it changed, and now and then.
-const PERIOD: Duration = Duration::from_secs(10);
 /// While the node is not ready: it should not have to wait for the next period once it is.
 const UNREADY_PERIOD: Duration = Duration::from_millis(250);
-const REPORT_AT_LEAST: Duration = Duration::from_secs(300);
 /// Plug-ins tell one after the other what they have.
 const DEVICES_TOGETHER: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(300);
@@ -54,6 +51,7 @@ pub(crate) fn object(context: &Context) -> Node {
         spec: Some(NodeSpec {
             pod_cidr: config.pod_cidr.clone(),
             pod_cidrs: config.pod_cidr.clone().map(|cidr| vec![cidr]),
+            provider_id: config.settings.report.provider_id.clone(),
             taints: (!config.taints.is_empty()).then(|| config.taints.clone()),
             ..NodeSpec::default()
         }),
@@ -64,6 +62,9 @@ pub(crate) fn object(context: &Context) -> Node {
 /// Makes the Node, or brings the labels of an existing one up to date. Tries until it is there.
 pub(crate) async fn register(context: &Context) -> Node {
     let api = api(&context.client);
+    if !context.config.settings.report.registers {
+        return registered_by_others(context).await;
+    }
     let mut node = object(context);
     loop {
         node.status = Some(status::status(context, &NodeStatus::default()).await);
@@ -78,6 +79,18 @@ pub(crate) async fn register(context: &Context) -> Node {
                 }
             }
             Err(error) => tracing::debug!("registering the node: {}", write::short(&error)),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// With `registerNode: false`, somebody else makes the Node.
+async fn registered_by_others(context: &Context) -> Node {
+    loop {
+        match api(&context.client).get_opt(&context.config.node_name).await {
+            Ok(Some(node)) => return node,
+            Ok(None) => tracing::debug!("the Node {} is not there yet", context.config.node_name),
+            Err(error) => tracing::debug!("the Node {}: {}", context.config.node_name, write::short(&error)),
         }
         tokio::time::sleep(RETRY).await;
     }
@@ -101,6 +114,8 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
     let mut pressures = context.pressure.signals.subscribe();
     let mut in_use = context.volumes.csi.in_use();
     let mut devices = context.hardware.devices.changes();
+    let mut shutdown = context.shutdown.changes();
+    let settings = &context.config.settings.report;
     loop {
         if let Err(error) = context.ask_abilities().await {
             tracing::debug!("the runtime does not say what it can do: {error}");
@@ -111,7 +126,7 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
             status::note_silence(&mut known, &seen);
         }
         let next = status::status(&context, &known).await;
-        let due = reported.is_none_or(|at| at.elapsed() >= REPORT_AT_LEAST);
+        let due = reported.is_none_or(|at| at.elapsed() >= settings.report);
         if due || !status::same(&known, &next) {
             let mut stamped = next.clone();
             for condition in stamped.conditions.iter_mut().flatten() {
@@ -132,12 +147,13 @@ pub(crate) async fn keep_status(context: Arc<Context>, registered: Node) {
             }
         }
         let ready = status::is_ready(&known) && reported.is_some();
-        let wait = if ready { PERIOD } else { UNREADY_PERIOD };
+        let wait = if ready || *shutdown.borrow() { settings.update } else { UNREADY_PERIOD.min(settings.update) };
         // A shortage is told at once: the scheduler should know; so is a volume in use, that nobody detaches it, and a
         // device that came or fell ill.
         tokio::select! {
             _ = pressures.changed() => {}
             _ = in_use.changed() => {}
+            _ = shutdown.changed() => {}
             // Those of all plug-ins in one.
             _ = devices.changed() => tokio::time::sleep(DEVICES_TOGETHER).await,
             () = tokio::time::sleep(wait) => {}

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use super::capacity;
 use crate::context::Context;
 use crate::eviction::Pressure;
+use crate::shutdown;
 
-/// As upstream's default of `nodeStatusMaxImages`.
-const MOST_IMAGES: usize = 50;
 const MOST_NAMES: usize = 5;
 
 pub(super) fn is_ready(status: &NodeStatus) -> bool {
@@ -93,7 +92,7 @@ async fn images(context: &Context) -> Vec<ContainerImage> {
     images.sort_by_key(|image| std::cmp::Reverse(image.size));
     images
         .into_iter()
-        .take(MOST_IMAGES)
+        .take(context.config.settings.report.most_images.unwrap_or(usize::MAX))
         .map(|image| ContainerImage {
             names: Some(image.repo_digests.into_iter().chain(image.repo_tags).take(MOST_NAMES).collect()),
             size_bytes: Some(image.size.try_into().unwrap_or(i64::MAX)),
@@ -169,6 +168,9 @@ async fn ready(context: &Context) -> Judged {
             Some(c) => problems.push(format!("{what}: {kind}=false reason:{} message:{}", c.reason, c.message)),
             None => problems.push(format!("{what}: {kind} is unknown")),
         }
+    }
+    if context.shutdown.is_on() {
+        problems.push(shutdown::STATUS.to_owned());
     }
     if problems.is_empty() {
         return ("Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned());

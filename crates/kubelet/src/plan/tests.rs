@@ -147,7 +147,7 @@ fn a_crashed_container_waits_for_its_back_off() {
         panic!("over")
     };
     assert_eq!(actions, [start("a", Role::Regular, 4)]);
-    situation.restarts.insert("a".into(), Backoff::next(None, at(100), at(100)));
+    situation.restarts.insert("a".into(), Backoff::next(None, at(100), at(100), crate::RestartDelays::default()));
     assert_eq!(
         situation.plan(&pod, vec![sandbox("s", 0, true)], crashed()),
         Step::Run {
@@ -289,7 +289,7 @@ fn one_exit_may_start_the_whole_pod_anew() {
     assert_eq!(actions(&pod, ready(), vec![]), [start("first", Role::Init, 0)]);
     // Again and again takes longer and longer.
     let mut situation = Situation::default();
-    situation.restarts.insert("cause".into(), Backoff::next(None, at(95), at(95)));
+    situation.restarts.insert("cause".into(), Backoff::next(None, at(95), at(95), crate::RestartDelays::default()));
     let Step::Run { actions, wake_at, .. } = situation.plan(&pod, ready(), records(42, RunState::Running)) else {
         panic!("terminated")
     };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ferry_cri::{Code, ConnectError, CriClient, v1};
@@ -22,10 +23,10 @@ pub(crate) struct CriRuntime {
 }
 
 impl CriRuntime {
-    pub(crate) async fn connect(endpoint: &str) -> std::result::Result<Arc<Self>, ConnectError> {
+    pub(crate) async fn connect(endpoint: &str, patience: Duration) -> std::result::Result<Arc<Self>, ConnectError> {
         let (client, version) = CriClient::connect(endpoint).await?;
         Ok(Arc::new(Self {
-            client,
+            client: client.with_patience(patience),
             name: version.runtime_name,
             version: version.runtime_version,
             ended: Mutex::new(HashMap::new()),

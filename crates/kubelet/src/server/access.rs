@@ -15,11 +15,8 @@ use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
 use super::{Body, text};
+use crate::settings::Endpoints;
 
-/// How long an answer of the API server holds; upstream's figures.
-const TOKENS: Duration = Duration::from_secs(120);
-const ALLOWED: Duration = Duration::from_secs(300);
-const DENIED: Duration = Duration::from_secs(30);
 /// A cache that has grown to this begins anew: callers of a kubelet are few.
 const MOST_KEPT: usize = 1000;
 
@@ -45,15 +42,16 @@ type Decision = (Caller, String, &'static str);
 pub(crate) struct Access {
     client: Client,
     node: String,
+    settings: Endpoints,
     hasher: RandomState,
     tokens: Mutex<HashMap<u64, (Instant, Option<Caller>)>>,
     decisions: Mutex<HashMap<Decision, (Instant, bool)>>,
 }
 
 impl Access {
-    pub(crate) fn new(client: Client, node: &str) -> Self {
+    pub(crate) fn new(client: Client, node: &str, settings: Endpoints) -> Self {
         let (tokens, decisions) = (Mutex::default(), Mutex::default());
-        Self { client, node: node.to_owned(), hasher: RandomState::new(), tokens, decisions }
+        Self { client, node: node.to_owned(), settings, hasher: RandomState::new(), tokens, decisions }
     }
 
     /// Whether the request may pass; the answer to it when not.
@@ -77,6 +75,9 @@ impl Access {
     }
 
     async fn of_token<B>(&self, request: &Request<B>) -> Option<Caller> {
+        if !self.settings.tokens {
+            return None;
+        }
         let header = request.headers().get(http::header::AUTHORIZATION)?.to_str().ok()?;
         let token = header.strip_prefix("Bearer ")?.trim();
         // The hash is keyed anew with every start: tokens themselves are not kept, and nobody can aim at another's.
@@ -96,7 +97,7 @@ impl Access {
             groups: user.groups.unwrap_or_default(),
             extra: user.extra.unwrap_or_default(),
         });
-        keep(&self.tokens, key, TOKENS, caller.clone());
+        keep(&self.tokens, key, self.settings.token_ttl, caller.clone());
         caller
     }
 
@@ -127,7 +128,8 @@ impl Access {
         match Api::all(self.client.clone()).create(&PostParams::default(), &review).await {
             Ok(answer) => {
                 let allowed = answer.status.is_some_and(|status| status.allowed);
-                keep(&self.decisions, key, if allowed { ALLOWED } else { DENIED }, allowed);
+                let holds = if allowed { self.settings.allowed_ttl } else { self.settings.denied_ttl };
+                keep(&self.decisions, key, holds, allowed);
                 allowed
             }
             Err(error) => {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::backoff::go_duration;
 use crate::config::Config;
 use crate::eviction::{Amount, Threshold};
+use crate::memory_policy::SwapBehavior;
 
 fn amount(amount: &Amount) -> String {
     match amount {
@@ -25,24 +26,26 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
     let all = || config.eviction.thresholds.iter();
     let soft = || all().filter(|t| !t.is_hard());
     let images = &config.images;
+    let (set, server) = (&config.settings, &config.settings.server);
     let mut own = json!({
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "enableServer": config.tls.is_some(),
         "staticPodPath": config.manifests.as_ref().map(|m| m.path.to_string_lossy().into_owned()),
-        "fileCheckFrequency": "20s",
+        "fileCheckFrequency": go_duration(set.file_check),
         "address": config.listen_ip.unwrap_or(config.node_ip).to_string(),
         "port": port,
-        "authentication": {"x509": {}, "webhook": {"enabled": true, "cacheTTL": "2m0s"}, "anonymous": {"enabled": false}},
+        "authentication": {"x509": {}, "webhook": {"enabled": server.tokens, "cacheTTL": go_duration(server.token_ttl)}, "anonymous": {"enabled": false}},
         "authorization": {"mode": "Webhook",
-            "webhook": {"cacheAuthorizedTTL": "5m0s", "cacheUnauthorizedTTL": "30s"}},
+            "webhook": {"cacheAuthorizedTTL": go_duration(server.allowed_ttl), "cacheUnauthorizedTTL": go_duration(server.denied_ttl)}},
         "clusterDomain": config.cluster_domain,
         "clusterDNS": config.cluster_dns.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
     let figures = json!({
-        "nodeStatusUpdateFrequency": "10s",
-        "nodeStatusReportFrequency": "5m0s",
-        "nodeLeaseDurationSeconds": 40,
+        "nodeStatusUpdateFrequency": go_duration(set.report.update),
+        "nodeStatusReportFrequency": go_duration(set.report.report),
+        "nodeLeaseDurationSeconds": set.report.lease_seconds,
+        "nodeStatusMaxImages": set.report.most_images.map_or(-1, |most| i64::try_from(most).unwrap_or(i64::MAX)),
         "imageMinimumGCAge": go_duration(images.minimum_age),
         "imageMaximumGCAge": go_duration(images.maximum_age),
         "imageGCHighThresholdPercent": images.high_percent,
@@ -58,7 +61,13 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "podCIDR": config.pod_cidr,
         "podPidsLimit": config.pod_pids.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)),
         "resolvConf": config.resolv_conf.to_string_lossy(),
-        "serializeImagePulls": false,
+        "serializeImagePulls": set.pulls.at_once == Some(1),
+        "maxParallelImagePulls": set.pulls.at_once,
+        "registryPullQPS": set.pulls.rate.map_or(0, |(qps, _)| qps),
+        "registryBurst": set.pulls.rate.map(|(_, burst)| burst),
+        "runtimeRequestTimeout": go_duration(set.runtime_timeout),
+        "streamingConnectionIdleTimeout": go_duration(set.stream_idle),
+        "crashLoopBackOff": {"maxContainerRestartPeriod": go_duration(set.restarts.longest)},
         "allowedUnsafeSysctls": config.sysctls.unsafe_ones(),
         "imagePullCredentialsVerificationPolicy": config.image_credentials.name(),
     });
@@ -72,8 +81,29 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "containerLogMaxSize": config.log_size.to_string(),
         "containerLogMaxFiles": config.log_files,
         "enforceNodeAllocatable": ["pods"],
-        "failSwapOn": false,
-        "registerNode": true,
+        "failSwapOn": set.memory.fail_swap_on,
+        "memorySwap": {"swapBehavior": match set.memory.swap {
+            SwapBehavior::NoSwap => "NoSwap",
+            SwapBehavior::LimitedSwap => "LimitedSwap",
+        }},
+        "memoryThrottlingFactor": set.memory.throttling_factor,
+        "memoryReservationPolicy": if set.memory.reserves { "TieredReservation" } else { "None" },
+        "singleProcessOOMKill": !set.memory.kills_together,
+        "registerNode": set.report.registers,
+        "seccompDefault": set.seccomp_default,
+        "failCgroupV1": set.fail_cgroup_v1,
+        "containerLogMonitorInterval": go_duration(set.logs.interval),
+        "containerLogMaxWorkers": set.logs.workers,
+        "enableDebuggingHandlers": server.debugging,
+        "enableSystemLogHandler": server.system_logs,
+        "enableSystemLogQuery": server.log_query,
+        "healthzPort": set.healthz.map_or(0, |address| address.port()),
+        "healthzBindAddress": set.healthz.map(|address| address.ip().to_string()),
+        "eventRecordQPS": set.events.map_or(0, |rate| rate.per_second),
+        "eventBurst": set.events.map(|rate| rate.burst),
+        "shutdownGracePeriodByPodPriority": set.shutdown.iter().map(|period| {
+            json!({"priority": period.priority, "shutdownGracePeriodSeconds": period.seconds})
+        }).collect::<Vec<_>>(),
         "localStorageCapacityIsolation": true,
         "containerRuntimeEndpoint": format!("unix://{}", config.cri_endpoint.trim_start_matches("unix://")),
     });

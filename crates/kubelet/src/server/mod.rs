@@ -3,6 +3,8 @@
 mod access;
 mod cadvisor;
 mod configz;
+mod idle;
+mod log_query;
 mod logs;
 mod node_logs;
 pub mod spdy;
@@ -31,6 +33,7 @@ use access::Access;
 use crate::config::Tls;
 use crate::context::Context;
 use crate::runtime::{self, PodState};
+use crate::settings::Endpoints;
 
 /// More than the API server ever holds open.
 const MOST_CONNECTIONS: usize = 1000;
@@ -51,7 +54,8 @@ pub(crate) async fn bind(address: IpAddr, port: u16) -> io::Result<TcpListener> 
 
 pub(crate) async fn serve(server: Arc<Server>, listener: Arc<TcpListener>, tls: Tls) {
     let context = &server.context;
-    let access = Arc::new(Access::new(context.client.clone(), &context.config.node_name));
+    let access =
+        Arc::new(Access::new(context.client.clone(), &context.config.node_name, context.config.settings.server));
     let tasks = server.tasks.clone();
     let connections = server.connections.clone();
     let handler: Handler = Arc::new(move |request, peer| {
@@ -106,7 +110,10 @@ impl Server {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         match parts.as_slice() {
-            ["healthz"] => match self.tasks.failure().or_else(|| self.tasks.runtime_failure("node")) {
+            [first, ..] if let Some(why) = disabled(first, &self.context.config.settings.server) => {
+                text(StatusCode::METHOD_NOT_ALLOWED, why)
+            }
+            ["healthz"] => match crate::healthz::failure(&self.tasks) {
                 None => text(StatusCode::OK, "ok"),
                 Some(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
             },
@@ -118,7 +125,7 @@ impl Server {
             ["runningpods"] => self.running_pods().await,
             ["metrics", "resource"] => self.resource_metrics().await,
             ["stats", "summary"] => self.summary().await,
-            ["logs", ..] => self.node_logs(&path).await,
+            ["logs", ..] => self.node_logs_or_query(&path, request.uri()).await,
             ["containerLogs", namespace, pod, container] => self.logs(namespace, pod, container, request.uri()).await,
             [kind @ ("exec" | "attach"), namespace, pod, container]
             | [kind @ ("exec" | "attach"), namespace, pod, _, container] => {
@@ -156,6 +163,17 @@ impl Server {
     }
 }
 
+/// What upstream answers where a part of the server is turned off.
+fn disabled(first: &str, settings: &Endpoints) -> Option<&'static str> {
+    match first {
+        "exec" | "attach" | "portForward" | "containerLogs" | "runningpods" | "logs" if !settings.debugging => {
+            Some("Debug endpoints are disabled.\n")
+        }
+        "logs" if !settings.system_logs => Some("logs endpoint is disabled.\n"),
+        _ => None,
+    }
+}
+
 /// The parameters of a query, decoded, in their order.
 pub(crate) fn query(uri: &http::Uri) -> Vec<(String, String)> {
     let pairs = uri.query().unwrap_or_default().split('&').filter(|p| !p.is_empty());
@@ -190,6 +208,20 @@ pub(crate) fn flag(query: &[(String, String)], names: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_the_server_are_turned_off() {
+        let check = |debugging: bool, system_logs: bool, off: &[&str]| {
+            let settings = Endpoints { debugging, system_logs, ..crate::Settings::default().server };
+            let all =
+                ["exec", "attach", "portForward", "containerLogs", "runningpods", "logs", "pods", "metrics", "healthz"];
+            let seen: Vec<&str> = all.into_iter().filter(|first| disabled(first, &settings).is_some()).collect();
+            assert_eq!(seen, off);
+        };
+        check(true, true, &[]);
+        check(true, false, &["logs"]);
+        check(false, true, &["exec", "attach", "portForward", "containerLogs", "runningpods", "logs"]);
+    }
 
     #[test]
     fn queries_are_decoded() {

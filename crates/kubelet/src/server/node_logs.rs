@@ -11,9 +11,10 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use rustix::fs::{Dir, FileType};
 
-use super::{Body, Server, decode, text};
+use super::log_query::Query;
+use super::{Body, Server, decode, query, text};
 
-const FOLDER: &str = "/var/log";
+pub(super) const FOLDER: &str = "/var/log";
 /// A folder may have more; the list ends there.
 const MOST_ENTRIES: usize = 10_000;
 const PIECE: usize = 64 << 10;
@@ -25,6 +26,49 @@ enum Found {
 }
 
 impl Server {
+    /// With `enableSystemLogQuery`, a query asks for services or one file; everything else is a path.
+    pub(super) async fn node_logs_or_query(&self, path: &str, uri: &http::Uri) -> Response<Body> {
+        if !self.context.config.settings.server.log_query {
+            return self.node_logs(path).await;
+        }
+        let asked = match Query::parse(&query(uri)) {
+            Ok(None) => return self.node_logs(path).await,
+            Ok(Some(asked)) => asked,
+            Err((code, why)) => return text(code, why),
+        };
+        if path.trim_matches('/') != "logs" {
+            return text(StatusCode::NOT_ACCEPTABLE, "path not allowed in query mode\n");
+        }
+        if let Err((code, why)) = asked.validate() {
+            return text(code, why);
+        }
+        match asked.files.first() {
+            Some(file) => self.file_of_query(file).await,
+            None => self.service_logs(asked),
+        }
+    }
+
+    /// A file that is asked for by a query is there or the query is wrong.
+    async fn file_of_query(&self, file: &str) -> Response<Body> {
+        let Some(below) = inside(file) else {
+            return text(
+                StatusCode::NOT_ACCEPTABLE,
+                format!("query: Invalid value: [{file:?}]: path escapes from parent\n"),
+            );
+        };
+        let found = tokio::task::spawn_blocking(move || find(Path::new(FOLDER), &below)).await;
+        match found.map_err(io::Error::other).flatten() {
+            Ok(Found::File(file)) => self.file(file),
+            Ok(Found::Folder(names)) => {
+                let mut response = text(StatusCode::OK, list(&names));
+                let kind = HeaderValue::from_static("text/html; charset=utf-8");
+                response.headers_mut().insert(header::CONTENT_TYPE, kind);
+                response
+            }
+            Err(error) => text(StatusCode::NOT_ACCEPTABLE, format!("query: Invalid value: [{file:?}]: {error}\n")),
+        }
+    }
+
     pub(super) async fn node_logs(&self, path: &str) -> Response<Body> {
         let Some(below) = asked(path) else {
             return text(StatusCode::BAD_REQUEST, "invalid URL path\n");

@@ -13,6 +13,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
+use super::idle::Idle;
 use super::translate::{self, Wanted};
 use super::{Body, Server, flag, query, text, tunnel};
 use crate::runtime::RuntimeError;
@@ -139,9 +140,10 @@ impl Server {
         };
         let mut response = text(StatusCode::SWITCHING_PROTOCOLS, "");
         *response.headers_mut() = answer.headers().clone();
+        let longest = self.context.config.settings.stream_idle;
         self.tasks.spawn_until_stopped("stream", async move {
             if let (Ok(client), Ok(runtime)) = (hyper::upgrade::on(request).await, hyper::upgrade::on(answer).await) {
-                tunnel::copy(client, runtime).await;
+                tunnel::copy(client, Idle::new(TokioIo::new(runtime), longest)).await;
             }
         });
         response
@@ -154,10 +156,11 @@ impl Server {
             Err(error) => return text(StatusCode::BAD_GATEWAY, error.to_string()),
         };
         let response = accepted(request.headers(), CHANNELS);
+        let longest = self.context.config.settings.stream_idle;
         self.tasks.spawn_until_stopped("stream", async move {
             if let (Ok(client), Ok(runtime)) = (hyper::upgrade::on(request).await, hyper::upgrade::on(answer).await) {
                 let client = WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, None).await;
-                if let Err(error) = translate::run(client, TokioIo::new(runtime), wanted).await {
+                if let Err(error) = translate::run(client, Idle::new(TokioIo::new(runtime), longest), wanted).await {
                     tracing::debug!("a stream ended: {error}");
                 }
             }
@@ -172,10 +175,11 @@ impl Server {
             Err(error) => return text(StatusCode::BAD_GATEWAY, error.to_string()),
         };
         let response = accepted(request.headers(), WRAPPED_SPDY);
+        let longest = self.context.config.settings.stream_idle;
         self.tasks.spawn_until_stopped("stream", async move {
             if let (Ok(client), Ok(runtime)) = (hyper::upgrade::on(request).await, hyper::upgrade::on(answer).await) {
                 let client = WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, None).await;
-                let _ = tunnel::unwrap(client, TokioIo::new(runtime)).await;
+                let _ = tunnel::unwrap(client, Idle::new(TokioIo::new(runtime), longest)).await;
             }
         });
         response

@@ -61,8 +61,8 @@ pub(crate) fn spdy_headers(protocol: &'static str) -> HeaderMap {
 }
 
 /// Bytes both ways, until either side ends.
-pub(crate) async fn copy(client: Upgraded, runtime: Upgraded) {
-    let (mut client, mut runtime) = (TokioIo::new(client), TokioIo::new(runtime));
+pub(crate) async fn copy(client: Upgraded, mut runtime: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut client = TokioIo::new(client);
     let _ = tokio::io::copy_bidirectional(&mut client, &mut runtime).await;
 }
 

@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::env::expand;
 use super::resources;
 use super::room::Room;
-use super::security::{self, ImageUser};
+use super::security::{self, ImageUser, Seccomp};
+use crate::memory_policy::MemoryPolicy;
 use crate::pod;
 use crate::runtime::label;
 
@@ -27,8 +28,9 @@ pub(crate) struct Prepared<'a> {
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) devices: Vec<Device>,
-    pub(crate) node_memory: i64,
-    pub(crate) seccomp_root: String,
+    pub(crate) seccomp: Seccomp,
+    pub(crate) memory: MemoryPolicy,
+    pub(crate) machine: crate::memory_policy::Machine,
     /// For an ephemeral container: the one whose processes it sees.
     pub(crate) target: Option<String>,
 }
@@ -41,7 +43,7 @@ pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> 
         let list = list.iter().flatten();
         list.map(|text| expand(text, &mut room, |name| variables.get(name).map(|v| (*v).to_owned()))).collect()
     };
-    let mut context = security::context(pod, container, &prepared.image_user, prepared.users, &prepared.seccomp_root)?;
+    let mut context = security::context(pod, container, &prepared.image_user, prepared.users, &prepared.seccomp)?;
     if let (Some(target), Some(namespaces)) = (prepared.target, context.namespace_options.as_mut()) {
         namespaces.pid = ferry_cri::v1::NamespaceMode::Target.into();
         namespaces.target_id = target;
@@ -84,7 +86,12 @@ pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> 
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         linux: Some(LinuxContainerConfig {
-            resources: Some(resources::linux(pod, container, prepared.node_memory)),
+            resources: Some(prepared.memory.applied(
+                resources::linux(pod, container, prepared.machine.memory),
+                pod,
+                container,
+                &prepared.machine,
+            )),
             security_context: Some(context),
         }),
         ..ContainerConfig::default()

@@ -78,15 +78,24 @@ pub(crate) fn supplemental_groups(pod: &Pod) -> Vec<i64> {
     context.fs_group.iter().chain(context.supplemental_groups.iter().flatten()).copied().collect()
 }
 
-pub(crate) fn seccomp(profile: Option<&SeccompProfile>, privileged: bool, profile_root: &str) -> SecurityProfile {
+/// Where the node's seccomp profiles are, and what a container without one gets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seccomp {
+    pub(crate) root: String,
+    /// The runtime's own profile for those that name none.
+    pub(crate) runtime_default: bool,
+}
+
+pub(crate) fn seccomp(profile: Option<&SeccompProfile>, privileged: bool, node: &Seccomp) -> SecurityProfile {
     let kind = match profile.map(|p| p.type_.as_str()) {
         _ if privileged => ProfileType::Unconfined,
         Some("RuntimeDefault") => ProfileType::RuntimeDefault,
         Some("Localhost") => ProfileType::Localhost,
+        None if node.runtime_default => ProfileType::RuntimeDefault,
         _ => ProfileType::Unconfined,
     };
     let file = profile.and_then(|p| p.localhost_profile.as_deref()).unwrap_or_default();
-    let localhost_ref = if kind == ProfileType::Localhost { format!("{profile_root}/{file}") } else { String::new() };
+    let localhost_ref = if kind == ProfileType::Localhost { format!("{}/{file}", node.root) } else { String::new() };
     SecurityProfile { profile_type: kind.into(), localhost_ref }
 }
 
@@ -113,7 +122,7 @@ pub(crate) fn context(
     container: &Container,
     image: &ImageUser,
     users: Option<&UserNamespace>,
-    seccomp_root: &str,
+    node: &Seccomp,
 ) -> Result<LinuxContainerSecurityContext, String> {
     let own = container.security_context.clone().unwrap_or_default();
     let shared = pod::spec(pod).security_context.clone().unwrap_or_default();
@@ -150,7 +159,7 @@ pub(crate) fn context(
             strings(&MASKED).into_iter().chain(throttling().iter().cloned()).collect()
         },
         readonly_paths: if unmasked { Vec::new() } else { strings(&READ_ONLY) },
-        seccomp: Some(seccomp(profile, privileged, seccomp_root)),
+        seccomp: Some(seccomp(profile, privileged, node)),
         ..LinuxContainerSecurityContext::default()
     })
 }
@@ -197,7 +206,8 @@ mod tests {
     #[test]
     fn the_containers_own_context_wins() {
         let pod = pod(json!({"runAsUser": 1, "fsGroup": 7, "supplementalGroups": [8]}), json!({"runAsUser": 2}));
-        let made = context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), None, "/x").expect("a context");
+        let made = context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), None, &Seccomp::default())
+            .expect("a context");
         assert_eq!(made.run_as_user.map(|v| v.value), Some(2));
         assert_eq!(made.supplemental_groups, [7, 8]);
         assert!(!made.privileged);
@@ -210,7 +220,7 @@ mod tests {
     fn root_is_refused_where_it_is_forbidden() {
         let check = |user: serde_json::Value, image: ImageUser, fine: bool| {
             let pod = pod(json!({"runAsNonRoot": true}), user);
-            assert_eq!(context(&pod, &pod::containers(&pod)[0], &image, None, "/x").is_ok(), fine);
+            assert_eq!(context(&pod, &pod::containers(&pod)[0], &image, None, &Seccomp::default()).is_ok(), fine);
         };
         let named = || ImageUser { uid: None, name: "web".into() };
         check(json!({"runAsUser": 0}), ImageUser::default(), false);
@@ -243,7 +253,8 @@ mod tests {
         let profile =
             |kind: &str| SeccompProfile { type_: kind.to_owned(), localhost_profile: Some("a/b.json".to_owned()) };
         let check = |kind: &str, privileged: bool, want: (ProfileType, &str)| {
-            let made = seccomp(Some(&profile(kind)), privileged, "/var/lib/kubelet/seccomp");
+            let node = Seccomp { root: "/var/lib/kubelet/seccomp".to_owned(), runtime_default: true };
+            let made = seccomp(Some(&profile(kind)), privileged, &node);
             assert_eq!((made.profile_type(), made.localhost_ref.as_str()), want);
         };
         check("Localhost", false, (ProfileType::Localhost, "/var/lib/kubelet/seccomp/a/b.json"));
@@ -252,12 +263,31 @@ mod tests {
         check("Localhost", true, (ProfileType::Unconfined, ""));
     }
 
+    /// `seccompDefault`: the container's profile, the pod's, and then the node's word.
+    #[test]
+    fn who_names_no_profile_gets_the_nodes_default() {
+        let check = |shared: serde_json::Value, own: serde_json::Value, runtime_default: bool, want: ProfileType| {
+            let pod = pod(shared, own);
+            let node = Seccomp { runtime_default, ..Seccomp::default() };
+            let made = context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), None, &node).expect("a context");
+            assert_eq!(made.seccomp.expect("a profile").profile_type(), want, "{runtime_default}");
+        };
+        let named = |kind: &str| json!({"seccompProfile": {"type": kind}});
+        check(json!({}), json!({}), false, ProfileType::Unconfined);
+        check(json!({}), json!({}), true, ProfileType::RuntimeDefault);
+        check(json!({}), named("Unconfined"), true, ProfileType::Unconfined);
+        check(named("Unconfined"), json!({}), true, ProfileType::Unconfined);
+        check(named("Unconfined"), named("RuntimeDefault"), false, ProfileType::RuntimeDefault);
+        check(json!({}), json!({"privileged": true}), true, ProfileType::Unconfined);
+    }
+
     #[test]
     fn windows_says_nothing_here() {
         let options = json!({"windowsOptions": {"runAsUserName": "x", "hostProcess": true}});
         let (plain, with) = (pod(json!({}), json!({})), pod(options.clone(), options));
-        let made =
-            |pod: &Pod| context(pod, &pod::containers(pod)[0], &ImageUser::default(), None, "/x").expect("a context");
+        let made = |pod: &Pod| {
+            context(pod, &pod::containers(pod)[0], &ImageUser::default(), None, &Seccomp::default()).expect("a context")
+        };
         assert_eq!(made(&plain), made(&with));
     }
 
@@ -265,7 +295,8 @@ mod tests {
     fn unmasked_is_what_it_says() {
         let made = |own: serde_json::Value| {
             let pod = pod(json!({}), own);
-            context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), None, "/x").expect("a context")
+            context(&pod, &pod::containers(&pod)[0], &ImageUser::default(), None, &Seccomp::default())
+                .expect("a context")
         };
         let (usual, unmasked) = (made(json!({"procMount": "Default"})), made(json!({"procMount": "Unmasked"})));
         assert!(!usual.masked_paths.is_empty() && !usual.readonly_paths.is_empty());

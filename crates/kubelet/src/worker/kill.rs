@@ -6,7 +6,6 @@ use ferry_client::EventType;
 use k8s_openapi::api::core::v1::Container;
 
 use super::Worker;
-use crate::backoff::Backoff;
 use crate::hooks;
 use crate::plan::KillReason;
 use crate::pod::{self, Role};
@@ -84,7 +83,7 @@ impl Worker {
         }
         let is_latest = state.latest(name).is_some_and(|record| record.id == id);
         if let Some(ended) = ended.filter(|_| is_latest) {
-            let backoff = Backoff::next(self.backoffs.restarts.get(name).copied(), ended, self.context.clock.now());
+            let backoff = self.next_restart(name, ended, self.context.clock.now());
             self.backoffs.restarts.insert(name.to_owned(), backoff);
         }
     }

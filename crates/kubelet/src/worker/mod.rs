@@ -107,6 +107,12 @@ impl Worker {
         }
     }
 
+    /// The delay of a container that ended and is to run again.
+    fn next_restart(&self, name: &str, ended: Timestamp, now: Timestamp) -> Backoff {
+        let delays = self.context.config.settings.restarts;
+        Backoff::next(self.backoffs.restarts.get(name).copied(), ended, now, delays)
+    }
+
     /// The time that is this far ahead; nothing where no calendar has it.
     fn later(&self, wait: Duration) -> Option<Timestamp> {
         self.context.clock.now().checked_add(wait).ok()
@@ -119,10 +125,14 @@ impl Worker {
             match next {
                 Next::Look => {}
                 Next::Done => break,
-                Next::Wait(None) => wake.notified().await,
+                Next::Wait(None) => match self.context.config.settings.sync {
+                    None => wake.notified().await,
+                    Some(longest) => drop(tokio::time::timeout(longest, wake.notified()).await),
+                },
                 Next::Wait(Some(at)) => {
                     let wait =
                         Duration::try_from(at.duration_since(self.context.clock.now())).unwrap_or(Duration::ZERO);
+                    let wait = self.context.config.settings.sync.map_or(wait, |longest| wait.min(longest));
                     let _ = tokio::time::timeout(wait, wake.notified()).await;
                 }
             }

@@ -66,7 +66,9 @@ impl Worker {
         let pod = self.pod.clone();
         let Some((_, container)) = pod::container(&pod, name) else { return };
         let wanted = resources::size(&container);
-        let amounts = resources::linux(&pod, &container, self.context.machine.memory);
+        let machine = self.context.memory_machine();
+        let amounts = resources::linux(&pod, &container, machine.memory);
+        let amounts = self.context.config.settings.memory.applied(amounts, &pod, &container, &machine);
         let (runtime, resized) = (self.context.runtime.clone(), id.to_owned());
         let call = async move { runtime.update_resources(&resized, amounts).await };
         match self.context.see_through(call).await {

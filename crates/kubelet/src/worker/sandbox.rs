@@ -11,7 +11,7 @@ use crate::pod;
 use crate::runtime::PodState;
 use crate::spec::{dns, sandbox};
 use crate::status::WaitReason;
-use crate::volumes;
+use crate::{sysctls, volumes};
 
 impl Worker {
     /// The users of a pod that does not want the host's. Where it cannot have them it does not run: to run it as the host's
@@ -39,7 +39,7 @@ impl Worker {
         let config = &self.context.config;
         let host = dns::HostResolver::read(&config.resolv_conf);
         let resolver = dns::config(&self.pod, &config.cluster_dns, &config.cluster_domain, &host);
-        sandbox::config(
+        let mut made = sandbox::config(
             &self.pod,
             attempt,
             users,
@@ -47,7 +47,11 @@ impl Worker {
             &config.cluster_domain,
             &config.log_dir,
             self.context.hardware.groups.parent(&self.pod),
-        )
+        )?;
+        if let Some(linux) = &mut made.linux {
+            sysctls::add_defaults(&config.settings.default_sysctls, &self.pod, &mut linux.sysctls);
+        }
+        Ok(made)
     }
 
     /// How the pod's RuntimeClass is called in the runtime; nothing for the usual way.

@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Secret};
 
 use super::Worker;
-use crate::backoff::Backoff;
 use crate::events::PodEvents;
 use crate::images::Image;
 use crate::pod::{self, Role};
@@ -18,6 +17,7 @@ use crate::runtime::{self, PodState, RunState};
 use crate::sources::missing;
 use crate::spec::container::Prepared;
 use crate::spec::room::Room;
+use crate::spec::security::Seccomp;
 use crate::spec::{container, env, env_file, hosts, resources, sandbox, services};
 use crate::status::WaitReason;
 use crate::volumes::{self, Mounts};
@@ -55,7 +55,7 @@ impl Worker {
         let now = self.context.clock.now();
         if let Some(last) = state.latest(name).filter(|r| r.state == RunState::Exited) {
             let ended = last.finished_at.unwrap_or(now);
-            let backoff = Backoff::next(self.backoffs.restarts.get(name).copied(), ended, now);
+            let backoff = self.next_restart(name, ended, now);
             self.backoffs.restarts.insert(name.to_owned(), backoff);
         }
         match self.try_start(state, &container, role, restart_count).await {
@@ -258,8 +258,12 @@ impl Worker {
             variables,
             mounts,
             devices,
-            node_memory: self.context.machine.memory,
-            seccomp_root: self.context.config.root_dir.join("seccomp").to_string_lossy().into_owned(),
+            seccomp: Seccomp {
+                root: self.context.config.root_dir.join("seccomp").to_string_lossy().into_owned(),
+                runtime_default: self.context.config.settings.seccomp_default,
+            },
+            memory: self.context.config.settings.memory,
+            machine: self.context.memory_machine(),
             target,
         })?;
         given.put_into(&mut config);
