@@ -244,7 +244,7 @@ pub(crate) mod tests {
         let meta = json!({"name": "many", "namespace": "default", "labels": {"kubernetes.io/service-name": "many"}});
         services.apply(parse(json!({"metadata": meta, "spec": {"clusterIP": "None"}})));
         let slice = json!({"metadata": meta, "addressType": "IPv4", "endpoints": endpoints, "ports": ports});
-        slices.apply(parse(slice));
+        slices.apply(Slice::from(parse::<EndpointSlice>(slice)));
         namespaces.apply(parse(json!({"metadata": {"name": "default"}})));
         services.mark_synced();
         slices.mark_synced();

@@ -74,7 +74,7 @@ mod tests {
             let slice: EndpointSlice = serde_json::from_value(slice).expect("a slice");
             let slice = Slice::from(slice);
             let service: Service = serde_json::from_value(json!({"metadata": {}, "spec": spec})).expect("a service");
-            let slices: Vec<&EndpointSlice> = std::iter::repeat_n(&slice, 10).collect();
+            let slices: Vec<&Slice> = std::iter::repeat_n(&slice, 10).collect();
             assert_eq!(excess(&service, slices).is_none(), served, "{endpoints:?}");
         };
         let none = (0, 0);
