@@ -278,7 +278,8 @@ fn node_of(user: &str) -> Option<&str> {
 /// The namespace and name of the service account that a user name stands for.
 fn account_of(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    let sound = names::dns1123_label(namespace).is_empty() && names::dns1123_subdomain(name).is_empty();
+    sound.then_some((namespace, name))
 }
 
 fn wanted_user(headers: &http::HeaderMap) -> Result<Option<UserInfo>, ApiError> {

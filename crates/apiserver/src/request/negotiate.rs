@@ -219,7 +219,8 @@ pub(crate) fn input(headers: &HeaderMap) -> Result<Encoding, ApiError> {
         return Err(unsupported_media_type(REPRESENTATIONS));
     }
     match media_type {
-        "" | "application/json" => Ok(Encoding::Json),
+        "" if content_type.is_empty() => Ok(Encoding::Json),
+        "application/json" => Ok(Encoding::Json),
         "application/yaml" => Ok(Encoding::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
         _ => Err(unsupported_media_type(REPRESENTATIONS)),
@@ -249,6 +250,7 @@ mod tests {
             ("application/json; charset=utf-8", true),
             ("application/json; x", false),
             ("application/json;; charset=utf-8", false),
+            (";", false),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, content_type.parse().expect("a header"));

@@ -292,6 +292,17 @@ impl DeleteOptions {
         };
         let values = object.get("dryRun").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         let dry_run = dry_run(values, &mut errors);
+        let unreadable_only = object.get(IGNORE_READ_ERROR).and_then(Value::as_bool).unwrap_or_default();
+        if unreadable_only {
+            let given = |key: &&str| object.get(*key).is_some_and(|value| !value.is_null());
+            for key in ["propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions"]
+                .iter()
+                .filter(|key| given(key))
+            {
+                let why = format!("cannot be set together with .{key}");
+                errors.push(FieldError::invalid(&Path::new(IGNORE_READ_ERROR), true, why));
+            }
+        }
         if !errors.is_empty() {
             return Err(invalid("DeleteOptions", &errors));
         }
@@ -303,7 +314,7 @@ impl DeleteOptions {
             orphan_dependents,
             propagation,
             dry_run,
-            unreadable_only: object.get(IGNORE_READ_ERROR).and_then(Value::as_bool).unwrap_or_default(),
+            unreadable_only,
         })
     }
 

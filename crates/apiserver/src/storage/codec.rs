@@ -96,7 +96,7 @@ impl managed::Versions for OtherVersions<'_> {
         } else {
             let from = object.get("apiVersion").and_then(Value::as_str).and_then(|version| self.version(version));
             let (from, row) = (from.unwrap_or(self.row), self.version(to)?);
-            object = row.strategy.from_storage(from.strategy.to_storage(object));
+            object = row.strategy.from_storage(from.strategy.to_storage_bare(object));
             match row_type(row) {
                 Ok(ty) => ty,
                 Err(error) => return Some(Err(error.0.message.clone())),
@@ -326,6 +326,15 @@ pub(crate) fn scheme(group: &str) -> &'static str {
     }
 }
 
+/// Whether the scheme of one kind knows the other: each server of upstream's has its own, and all of them what belongs to every
+/// group.
+fn same_scheme(kind: &GroupVersionKind, expected: &GroupVersionKind) -> bool {
+    let of_all = kind.group.is_empty()
+        && kind.kind != "List"
+        && ferry_schema::builtin().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{}", kind.kind)).is_some();
+    of_all || scheme(&kind.group) == scheme(&expected.group)
+}
+
 /// How they name the internal form of a kind.
 pub(crate) fn internal_name(kind: &GroupVersionKind) -> String {
     let package = match kind.group.split('.').next() {
@@ -342,6 +351,9 @@ fn other_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError 
             kind.api_version(),
             expected.api_version()
         ));
+    }
+    if !same_scheme(kind, expected) {
+        return unknown_kind(kind, expected);
     }
     ApiError::bad_request(format!(
         "{} in version {:?} cannot be handled as a {}: converting ({}.{}) to ({}): unknown conversion",

@@ -54,6 +54,9 @@ pub(crate) async fn handle(call: Call<'_>, name: &str) -> Result<Answer, ApiErro
     admission::validate(core, context, &attributes, Some(&mut binding), None).await?;
     context.stages.done(Stage::Validate);
     check(&binding)?;
+    if name.is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
     let key = row.key(namespace, &name);
     // A dry run does not come as far as the store, which adds its prefix.
     let key = if options.dry_run { key.trim_start_matches("/registry") } else { &*key };

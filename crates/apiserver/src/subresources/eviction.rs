@@ -58,6 +58,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
             asked.join(" ")
         )));
     }
+    objects::must_load(core, row, namespace, name).await?;
     let mut delete_options = DeleteOptions::from_object(eviction.get("deleteOptions").unwrap_or(&json!({})))?;
     delete_options.dry_run |= options.dry_run;
 

@@ -65,6 +65,10 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
         let options = WriteOptions::read(&context.query, "UpdateOptions", None)?;
         let encoding = negotiate::input(&context.headers)?;
         let scale = codec::decode(context, &kind(), encoding, &body, options.field_validation)?;
+        // One without a name is told before the object is looked for.
+        if object::name(&scale).is_empty() {
+            match_name(&scale, &info.name)?;
+        }
         (options, Sent::Scale(scale))
     } else {
         let of = context.patch_type()?;
@@ -104,7 +108,11 @@ impl Change for Scaled {
         let mut scale = self.wanted(write, &before)?;
         write.match_namespace(&mut scale)?;
         match_name(&scale, write.name)?;
-        write.check_uid(&scale, Some(live))?;
+        if matches!(self.0, Sent::Patch(_)) {
+            write.check_patched_uid(&scale, live, SCALE)?;
+        } else {
+            write.check_uid(&scale, Some(live))?;
+        }
         if !matches!(self.0, Sent::Patch(Patch::Apply(..))) {
             let manager = write.options.manager(write.context.agent());
             codec::track(&scale_type()?, &kind(), SCALE, &[], &mut scale, Some(&before), &manager);

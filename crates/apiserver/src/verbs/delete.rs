@@ -26,6 +26,9 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     let Call { core, context, row, body } = call;
     let options = read_options(context, &body)?;
     let info = &context.info;
+    if let Some(why) = row.strategy.deletion_refusal(&info.name) {
+        return Err(ApiError::forbidden(&row.group_resource(), &info.name, why));
+    }
     warn_of_orphans(context, row, &options);
     let outcome = delete(core, context, row, &info.namespace, &info.name, &info.name, &options).await?;
     let code = if !outcome.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };

@@ -6,6 +6,7 @@ use super::delete;
 use crate::read;
 use crate::read::selection::Selection;
 use crate::request::call::Call;
+use crate::request::context::RequestContext;
 use crate::request::options::{IGNORE_READ_ERROR, ListOptions, Match};
 use crate::response::answer::Answer;
 use crate::response::render;
@@ -39,6 +40,10 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     }
     // What cannot be read is told before anything goes.
     let shown = page.json(core, row).await?;
+    // Where a namespace belongs, an empty one is none: what is in all of them does not go by it.
+    if lacks_namespace(context) && !page.items.is_empty() {
+        return Err(ApiError::bad_request("Namespace parameter required."));
+    }
     for item in &page.items {
         let outcome = delete::delete(core, context, row, item.namespace(), item.name(), "", &options).await;
         // Whoever else deleted it first did our work.
@@ -49,6 +54,10 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
         }
     }
     render::list(context, row, &page.meta, &shown)
+}
+
+fn lacks_namespace(context: &RequestContext) -> bool {
+    context.info.in_namespace && context.info.namespace.is_empty()
 }
 
 /// What cannot be read is named when it is to go.

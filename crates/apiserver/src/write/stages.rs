@@ -158,6 +158,18 @@ impl Write<'_> {
         if given.is_empty() || given == have { Ok(()) } else { Err(self.uid_conflict(given, have)) }
     }
 
+    /// The same for the patch of a subresource, whose refusal names it.
+    pub(crate) fn check_patched_uid(&self, object: &Value, live: &Stored, subresource: &str) -> Result<(), ApiError> {
+        let (given, have) = (object::uid(object), object::uid(&live.object));
+        if given.is_empty() || given == have {
+            return Ok(());
+        }
+        let mut resource = self.row.group_resource();
+        resource.resource = format!("{}/{subresource}", resource.resource);
+        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {have}");
+        Err(ApiError::conflict(&resource, self.name, &why))
+    }
+
     /// The same for an apply that finds nothing there.
     pub(crate) fn refuse_uid(&self, object: &Value) -> Result<(), ApiError> {
         let uid = object::uid(object);

@@ -44,6 +44,10 @@ async fn admin_becomes_anyone() {
         &["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"],
     )
     .await;
+    // What can be no account is a user like others.
+    for odd in ["system:serviceaccount:BAD:robot", "system:serviceaccount:default:", "system:serviceaccount:a:b:c"] {
+        check(&[("Impersonate-User", odd)], &["system:authenticated"]).await;
+    }
     let extra = [("Impersonate-User", "jane"), ("Impersonate-Extra-Acme.com%2Fproject", "x")];
     assert_eq!(resolve(&impersonator, &admin, &extra).await.expect("a user").extra["acme.com/project"], ["x"]);
     assert_eq!(
