@@ -353,6 +353,9 @@ fn other_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError 
             expected.api_version()
         ));
     }
+    if !same_scheme(kind, expected) {
+        return unknown_kind(kind, expected);
+    }
     ApiError::bad_request(format!(
         "{} in version {:?} cannot be handled as a {}: converting ({}.{}) to ({}): unknown conversion",
         kind.kind,
