@@ -21,7 +21,7 @@ use kube::Client;
 use parking_lot::Mutex;
 
 use crate::config::{ClusterConfig, ClusterSettings};
-use crate::{cluster_dns, component, fleet};
+use crate::{cluster_dns, component, fleet, local_path};
 
 /// A leader that is killed is followed when this is over; upstream waits for 15 seconds. Long enough for etcd to elect a
 /// leader of its own in between.
@@ -38,6 +38,8 @@ pub struct ControlPlane {
     root_ca: String,
     signing: ferry_controllers::Authority,
     sign_token: ferry_controllers::SignToken,
+    /// Whether new volumes of the local-path provisioner are made.
+    local_path: bool,
     metrics: Metrics,
 }
 
@@ -54,6 +56,7 @@ impl ControlPlane {
             root_ca: pki.ca_certificate().to_owned(),
             signing: ferry_controllers::Authority { certificate, key, lifetime: LEAF_LIFETIME },
             sign_token: legacy_tokens::signer(&pki.signing_key()?)?,
+            local_path: config.server.local_path.unwrap_or(true),
             metrics,
         })
     }
@@ -120,6 +123,7 @@ impl ControlPlane {
                 Some(pool) => Arc::new(ferry_controllers::Pool::new(pool.clone())),
                 None => Arc::new(ferry_controllers::Local),
             }),
+            local_path: Some(self.local_path),
             metrics: self.metrics.clone(),
             ..ferry_controllers::Config::default()
         };
@@ -136,11 +140,14 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// The certificates of joining nodes, nodes that leave, and the cluster's DNS.
+    /// The certificates of joining nodes, nodes that leave, the default StorageClass, and the cluster's DNS.
     async fn start_joining(&self, fence: Option<&Fence>, informers: &Informers, tasks: &Tasks) -> Result<()> {
         let admin = fenced(fence, (self.clients)(UserInfo::new("system:apiserver", &[MASTERS])));
         fleet::approval::start(admin.clone(), informers, self.settings.service_cidr.clone(), tasks);
         fleet::leaving::start(admin.clone(), informers.of(), tasks);
+        if self.local_path {
+            local_path::start(admin.clone(), tasks).await;
+        }
         cluster_dns::publish(&self.settings, admin, informers.of(), tasks).await
     }
 }

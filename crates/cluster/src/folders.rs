@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::Mode;
 
 /// What Ferry keeps in its data folder and in the one for sockets.
-const OWN: [&str; 28] = [
+const OWN: [&str; 29] = [
     "addresses",
     "bridge",
     "cgroup-root",
@@ -27,6 +27,7 @@ const OWN: [&str; 28] = [
     "kubeconfig",
     "kubelet",
     "kubelet-folders.json",
+    "local-path",
     "logs",
     "membership.json",
     "migration.json",

@@ -23,6 +23,7 @@ pub mod insight;
 pub mod kubeconfig;
 pub mod kubelet_options;
 pub mod labels;
+pub mod local_path;
 pub mod log;
 pub mod migration;
 pub mod node;

@@ -41,6 +41,11 @@ pub use cloud::ports::LISTENING_PORTS;
 pub use cloud::{AddressPool, AddressPoolError, Ensured, Instance, Local, Machine, Pool, Provider};
 pub use selection::Selection;
 
+/// The local-path provisioner: who it is, and what it may do.
+pub mod local_path {
+    pub use crate::storage::local_path::{ACCOUNT, rules};
+}
+
 /// The authority with which certificate requests are signed, as PEM.
 #[derive(Clone)]
 pub struct Authority {
@@ -76,6 +81,9 @@ pub struct Config {
     pub sign_token: Option<SignToken>,
     /// Makes load balancers; none leaves LoadBalancer Services to somebody else.
     pub provider: Option<Arc<dyn Provider>>,
+    /// Whether volumes of the local-path provisioner are made; where they are not, those that are there are still removed. None
+    /// leaves all of them to somebody else.
+    pub local_path: Option<bool>,
     /// The time by which all of them act.
     pub clock: Clock,
     /// Where queues tell their figures.
@@ -96,6 +104,7 @@ impl Default for Config {
             signing: None,
             sign_token: None,
             provider: None,
+            local_path: None,
             clock: Clock::default(),
             metrics: Metrics::default(),
         }
@@ -192,6 +201,8 @@ where
 {
     let context =
         Context { informers: informers.clone(), clients: Arc::new(clients), tasks: tasks.child("controllers"), config };
+    // Ferry's own has no name of upstream's, and a flag of its own.
+    storage::local_path::start(&context);
     for (name, start) in TABLE {
         if context.config.controllers.includes(name) {
             start(&context);

@@ -41,6 +41,8 @@ pub struct Config {
     pub cri_endpoint: String,
     /// Volumes and files of pods.
     pub root_dir: PathBuf,
+    /// The folder of volumes that are folders of this node; none makes no such volumes.
+    pub local_volumes: Option<PathBuf>,
     /// Container logs; upstream's place is `/var/log/pods`.
     pub log_dir: PathBuf,
     /// Links to the logs, named by pod and container, for collectors that follow one folder; upstream's place is
@@ -101,6 +103,7 @@ impl Config {
             other_node_ips: Vec::new(),
             cri_endpoint: cri_endpoint.to_owned(),
             root_dir: root_dir.into(),
+            local_volumes: None,
             log_dir: PathBuf::from("/var/log/pods"),
             log_links: None,
             cluster_dns: Vec::new(),

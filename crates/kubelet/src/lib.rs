@@ -23,6 +23,7 @@ mod eviction;
 mod healthz;
 mod hooks;
 mod images;
+mod local_volumes;
 mod logs;
 mod manager;
 mod manifests;
@@ -133,6 +134,16 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         let made = tokio::fs::create_dir_all(links).await;
         made.map_err(|source| Error::Folder { path: links.clone(), source })?;
     }
+    if let Some(folder) = config.local_volumes.take() {
+        let made = async {
+            tokio::fs::create_dir_all(&folder).await?;
+            tokio::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o750)).await?;
+            tokio::fs::canonicalize(&folder).await
+        };
+        let folder = made.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
+        config.annotations.insert(local_volumes::SERVES.to_owned(), folder.to_string_lossy().into_owned());
+        config.local_volumes = Some(folder);
+    }
     // Nobody else of this machine gets at the files of pods: Secrets, programs with the set-user-id bit.
     for folder in [config.root_dir.clone(), config.root_dir.join("pods")] {
         let closed = async {
@@ -241,13 +252,17 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     });
     let pods = Informer::<Pod>::trimmed(Api::all(client), tasks, own_pods, pod::comes_from_api);
     if let Some((listener, tls)) = listener {
-        let server = Server {
-            context: context.clone(),
-            pods: pods.clone(),
-            tasks: tasks.clone(),
-            last_seen: Default::default(),
-            connections: server::connections(),
-        };
+        let server =
+            Server {
+                context: context.clone(),
+                pods: pods.clone(),
+                tasks: tasks.clone(),
+                last_seen: Default::default(),
+                connections: server::connections(),
+                local_volumes: context.config.local_volumes.clone().map(|folder| {
+                    local_volumes::LocalVolumes::new(folder, context.config.root_dir.join("pods"), tasks)
+                }),
+            };
         let (server, listener) = (Arc::new(server), Arc::new(listener));
         tasks.spawn_critical("server", move || server::serve(server.clone(), listener.clone(), tls.clone()));
     }

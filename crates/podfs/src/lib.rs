@@ -8,6 +8,7 @@
 
 mod count;
 mod file;
+mod folders;
 mod give;
 mod log_files;
 mod remove;
@@ -16,6 +17,7 @@ mod walk;
 
 pub use count::{Usage, count};
 pub use file::{append, create, make_folders, open, overwrite, read_end, read_start};
+pub use folders::{empty_folders, free_bytes, is_folder_at, make_at, remove_empty_at};
 pub use give::{Access, give};
 pub use log_files::{remove_oldest, set_aside};
 pub use remove::{remove_all, remove_at};

@@ -272,3 +272,34 @@ fn a_part_that_is_swapped_a_thousand_times_leads_nowhere_else() {
     assert!(found >= 2000, "found {found} times in {tried} looks");
     assert_eq!(fs::read_dir(outside.join("deep")).expect("a folder").count(), 0);
 }
+
+#[test]
+fn folders_are_made_once_and_removed_while_they_are_empty() {
+    let (_keep, at) = folder();
+    let root = Root::open(&at).expect("opened");
+    let mode = |name: &str| fs::metadata(at.join(name)).expect("there").mode() & 0o7777;
+    make_at(&root, Path::new("a"), 0o777).expect("made");
+    make_at(&root, Path::new("b"), 0o777).expect("made");
+    fs::set_permissions(at.join("a"), fs::Permissions::from_mode(0o700)).expect("half made");
+    make_at(&root, Path::new("a"), 0o777).expect("completed");
+    assert_eq!((mode("a"), mode("b")), (0o777, 0o777));
+    fs::write(at.join("b/file"), "").expect("written");
+    fs::set_permissions(at.join("b"), fs::Permissions::from_mode(0o750)).expect("by its owner");
+    make_at(&root, Path::new("b"), 0o777).expect("there");
+    assert_eq!(mode("b"), 0o750, "what has something in it is its owner's");
+    symlink(at.join("a"), at.join("link")).expect("a link");
+    fs::write(at.join("plain"), "").expect("written");
+    for name in ["link", "plain", "../a"] {
+        make_at(&root, Path::new(name), 0o777).expect_err(name);
+        is_folder_at(&root, Path::new(name)).expect_err(name);
+    }
+    assert!(
+        is_folder_at(&root, Path::new("a")).expect("asked") && !is_folder_at(&root, Path::new("z")).expect("asked")
+    );
+    assert_eq!(empty_folders(&root, 9).expect("listed"), ["a"]);
+    assert!(empty_folders(&root, 0).expect("listed").is_empty());
+    for (name, gone) in [("a", true), ("a", true), ("b", false), ("link", false), ("plain", false)] {
+        assert_eq!(remove_empty_at(&root, Path::new(name)).expect("asked"), gone, "{name}");
+    }
+    assert!(free_bytes(&at).expect("asked") > 0);
+}

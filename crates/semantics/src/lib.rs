@@ -11,6 +11,7 @@ pub mod cidr;
 pub mod cron;
 pub mod duration;
 pub mod host_ports;
+pub mod local_volumes;
 pub mod node_selector;
 pub mod pod_resources;
 pub mod qos;

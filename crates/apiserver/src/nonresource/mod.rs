@@ -1,6 +1,7 @@
 //! Everything that is no resource: health, version, discovery, OpenAPI, metrics.
 
 pub(crate) mod health;
+mod local_volumes;
 pub(crate) mod pages;
 
 use std::sync::Arc;
@@ -70,6 +71,8 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
             Ok(core.jwks())
         }
         ["ferry", "v1", "secrets", "rotate"] => rotate_secrets(core, context).await,
+        ["ferry", "v1", "local-volumes", node] => local_volumes::handle(core, context, node, None).await,
+        ["ferry", "v1", "local-volumes", node, name] => local_volumes::handle(core, context, node, Some(*name)).await,
         ["statusz"] => pages::statusz(core, context),
         ["flagz"] => pages::flagz(core, context),
         ["debug", "pprof", rest @ ..] => Ok(pages::profiles(context, rest)),

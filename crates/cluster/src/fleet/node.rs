@@ -56,6 +56,7 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
     places.prepare(&config.data_dir)?;
     let mut kubelet =
         ferry_kubelet::Config::new(&config.node_name, config.node_ip, &runtime.to_string_lossy(), &places.root_dir);
+    kubelet.local_volumes = Some(config.data_dir.join(ferry_semantics::local_volumes::FOLDER));
     kubelet.other_node_ips = config.node_ips.iter().copied().filter(|ip| *ip != config.node_ip).collect();
     kubelet.cluster_dns = vec![settings.cluster_dns];
     kubelet.cluster_domain.clone_from(&settings.cluster_domain);

@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::gateway;
+use crate::{gateway, local_path};
 
 use super::certificates::PROXIES;
 use super::settings::{NAMESPACE, Settings};
@@ -88,6 +88,7 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
     )
     .await?;
     apply(&roles, &cluster_role(gateway::ROLE, &gateway::rules())).await?;
+    apply(&roles, &cluster_role(local_path::ROLE, &ferry_controllers::local_path::rules())).await?;
     let certificates = "system:certificates.k8s.io:certificatesigningrequests";
     let bindings = [
         ("kubeadm:get-nodes", "kubeadm:get-nodes".to_owned(), JOINING),
@@ -107,13 +108,18 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
         }))
         .await?;
     }
-    let account = json!([{ "kind": "ServiceAccount", "name": gateway::ACCOUNT, "namespace": gateway::NAMESPACE }]);
-    apply(&api, &json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": gateway::ROLE },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": gateway::ROLE },
-        "subjects": account,
-    }))
-    .await
+    for (role, namespace, account) in [
+        (gateway::ROLE, gateway::NAMESPACE, gateway::ACCOUNT),
+        (local_path::ROLE, NAMESPACE, ferry_controllers::local_path::ACCOUNT),
+    ] {
+        apply(&api, &json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": role },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": namespace }],
+        }))
+        .await?;
+    }
+    Ok(())
 }
 
 fn map(namespace: &str, name: &str, key: &str, text: &str) -> Value {

@@ -6,5 +6,6 @@ pub(crate) mod binder;
 pub(crate) mod class_protection;
 pub(crate) mod ephemeral;
 pub(crate) mod expand;
+pub(crate) mod local_path;
 pub(crate) mod protection;
 pub(crate) mod selinux_warning;

@@ -24,6 +24,7 @@ mod jobs;
 mod lag;
 mod leaders;
 mod legacy_tokens;
+mod local_path;
 mod migration;
 mod nodes;
 mod others;

@@ -58,6 +58,10 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
     let advertise =
         options.advertise_address.or(bound).or_else(default_address).unwrap_or_else(|| [127, 0, 0, 1].into());
     ensure!(
+        options.server.local_path != Some(true),
+        "--local-path needs the nodes and controllers of `ferry up`: an API server alone makes no volumes"
+    );
+    ensure!(
         options.allow_privileged,
         "--allow-privileged=false is not supported: privileged containers are a matter of Pod Security admission \
          (label a namespace with pod-security.kubernetes.io/enforce=baseline)"

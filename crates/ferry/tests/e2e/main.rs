@@ -36,6 +36,7 @@ mod insight;
 mod kube_rs;
 mod kubectl_alone;
 mod leftovers;
+mod local_path;
 mod migration;
 mod places;
 mod plugin;
@@ -77,6 +78,9 @@ const SCENARIOS: &[Scenario] = &[
     ("terminals::kubectl_in_a_terminal", terminals::kubectl_in_a_terminal),
     ("spine::volumes_carry_configuration", spine::volumes_carry_configuration),
     ("storage::a_driver_gives_and_takes_back_volumes", storage::a_driver_gives_and_takes_back_volumes),
+    ("local_path::a_stateful_set_keeps_its_data", local_path::a_stateful_set_keeps_its_data),
+    ("local_path::volumes_are_kept_where_the_class_says_so", local_path::volumes_are_kept_where_the_class_says_so),
+    ("local_path::what_a_folder_cannot_be_is_refused", local_path::what_a_folder_cannot_be_is_refused),
     ("policies::network_policies_are_enforced", policies::network_policies_are_enforced),
     ("dual_stack::pods_and_services_have_both_families", dual_stack::pods_and_services_have_both_families),
     ("front_door::a_wrong_token_is_401", front_door::a_wrong_token_is_401),
@@ -171,6 +175,7 @@ const ALONE: &[Alone] = &[
         plugin::the_binary_is_a_plugin_and_leaves_nothing_when_killed,
     ),
     ("plugin::another_cni_is_used_instead", plugin::another_cni_is_used_instead),
+    ("local_path::data_goes_from_the_node_that_has_it", local_path::data_goes_from_the_node_that_has_it),
     ("clusters::nodes_work_together_and_leave_nothing", clusters::nodes_work_together_and_leave_nothing),
     ("failing_nodes::lost_nodes_are_replaced_and_return", failing_nodes::lost_nodes_are_replaced_and_return),
     ("failing_nodes::encrypted_nodes_work_together", failing_nodes::encrypted_nodes_work_together),

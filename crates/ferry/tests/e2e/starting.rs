@@ -52,6 +52,10 @@ pub fn a_bad_start_says_what_to_do(cluster: &mut Cluster) {
     assert!(message.contains("needs root"), "{message}");
     assert!(!data.exists() && !run.exists(), "nothing was written");
 
+    let message = refused(cluster.ferry().args(["apiserver", &folders[0], "--secure-port=0", "--local-path"]));
+    assert!(message.contains("an API server alone makes no volumes"), "{message}");
+    assert!(!data.exists(), "nothing was written");
+
     std::fs::create_dir_all(data.join("store")).unwrap();
     std::fs::write(data.join("store/FORMAT"), "ferry-store 999\n").unwrap();
     let message =

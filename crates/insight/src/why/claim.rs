@@ -1,6 +1,7 @@
 //! Claims without a volume: first the volumes that are there, then the class that could make one.
 
 use ferry_meta::object;
+use ferry_semantics::local_volumes;
 use serde_json::Value;
 
 use super::misfit::{Misfit, explained, misfits};
@@ -212,7 +213,12 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
             format!("the provisioner {provisioner} of class {name} could not make its volume"),
         )
         .detail(said(failed))
-        .advise(format!("look at the log of {provisioner}, which tries again"));
+        .advise(match provisioner {
+            local_volumes::PROVISIONER => {
+                "change what the message names in the claim, its class or the node".to_owned()
+            }
+            _ => format!("look at the log of {provisioner}, which tries again"),
+        });
     }
     if is_unknown(world, provisioner) {
         let cause = format!(
@@ -229,7 +235,10 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
     finding(Reason::Provisioning, format!("the provisioner {provisioner} has not made its volume yet"))
         .underway_if(early)
         .detail(told)
-        .advise(format!("see that the pods of {provisioner} run, and what they log"))
+        .advise(match provisioner {
+            local_volumes::PROVISIONER => "see that the controllers of ferry up run, and what ferry up logs".to_owned(),
+            _ => format!("see that the pods of {provisioner} run, and what they log"),
+        })
 }
 
 const NO_DRIVER: &str =
@@ -237,6 +246,10 @@ const NO_DRIVER: &str =
 
 /// Whether nothing in the cluster calls itself like a provisioner.
 fn is_unknown(world: &World, provisioner: &str) -> bool {
+    // Ferry's own is no driver: it is one of the controllers.
+    if provisioner == local_volumes::PROVISIONER {
+        return false;
+    }
     let driver = world.seen("csidrivers").map(|all| all.iter().any(|one| object::name(one) == provisioner));
     let is_it = |driver: &Value| object::text(driver, "/name") == provisioner;
     let on_node = |node: &Value| object::items(node, "/spec/drivers").iter().any(is_it);

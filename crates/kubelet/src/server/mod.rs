@@ -4,6 +4,7 @@ mod access;
 mod cadvisor;
 mod configz;
 mod idle;
+mod local_volumes;
 mod log_query;
 mod logs;
 mod node_logs;
@@ -32,6 +33,7 @@ use access::Access;
 
 use crate::config::Tls;
 use crate::context::Context;
+use crate::local_volumes::LocalVolumes;
 use crate::runtime::{self, PodState};
 use crate::settings::Endpoints;
 
@@ -45,6 +47,8 @@ pub(crate) struct Server {
     pub(crate) tasks: Tasks,
     pub(crate) last_seen: usage::LastSeen,
     pub(crate) connections: Connections,
+    /// None where this node makes none.
+    pub(crate) local_volumes: Option<LocalVolumes>,
 }
 
 /// Listens on the node's port.
@@ -125,6 +129,8 @@ impl Server {
             ["runningpods"] => self.running_pods().await,
             ["metrics", "resource"] => self.resource_metrics().await,
             ["stats", "summary"] => self.summary().await,
+            ["localVolumes"] => self.local_volumes(request.method(), None, request.uri()).await,
+            ["localVolumes", name] => self.local_volumes(request.method(), Some(name), request.uri()).await,
             ["logs", ..] => self.node_logs_or_query(&path, request.uri()).await,
             ["containerLogs", namespace, pod, container] => self.logs(namespace, pod, container, request.uri()).await,
             [kind @ ("exec" | "attach"), namespace, pod, container]

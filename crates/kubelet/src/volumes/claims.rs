@@ -35,6 +35,20 @@ impl Claimed {
 /// Where a pod's folder notes its volumes for one pod.
 const SINGLE: &str = "single-user-volumes";
 
+/// Where a pod's folder notes the folders of this node that it uses: they are not removed meanwhile.
+const LOCAL: &str = "local-volumes";
+
+pub(crate) fn note_local_volume(pod: &Path, volume: &str) -> Result<(), String> {
+    write_note(&note(pod, LOCAL, volume))
+}
+
+/// The UID of a pod that uses a volume.
+pub(crate) fn uses_local_volume(pods: &Path, volume: &str) -> Option<String> {
+    let pods = std::fs::read_dir(pods).into_iter().flatten().flatten();
+    let mut users = pods.filter(|pod| note(&pod.path(), LOCAL, volume).exists());
+    users.next().map(|pod| pod.file_name().to_string_lossy().into_owned())
+}
+
 /// Which pod has each volume that one pod of the cluster may have at a time. The scheduler keeps others away; whoever names
 /// the node itself gets past it.
 #[derive(Default)]
@@ -91,6 +105,10 @@ impl Volumes {
             let made = self.csi.mount(pod, &wanted, &self.tokens).await?;
             self.grow(pod, &claim, &spec, &wanted).await?;
             return Ok(made);
+        }
+        if ferry_semantics::local_volumes::is_name(&name) && spec.local.is_some() {
+            let (pod, volume) = (self.pod_folder(pod::uid(pod)), name.clone());
+            blocking(move || note_local_volume(&pod, &volume)).await?;
         }
         let kind = |kind: &str| if device { "BlockDevice".to_owned() } else { kind.to_owned() };
         let is_local = spec.local.is_some();

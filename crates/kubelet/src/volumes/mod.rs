@@ -29,6 +29,9 @@ use crate::sources::Sources;
 use crate::spec::fields::Surroundings;
 use crate::spec::room::Room;
 use certificates::Certificates;
+#[cfg(test)]
+pub(crate) use claims::note_local_volume;
+pub(crate) use claims::uses_local_volume;
 use claims::{Claimed, SingleUsers};
 use csi::{Csi, Wanted};
 use tokens::Tokens;

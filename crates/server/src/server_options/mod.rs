@@ -58,6 +58,10 @@ pub struct ServerOptions {
     /// `ferry up` and `ferry run`. If another server of that group is installed, such as metrics-server, it takes over.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub resource_metrics: Option<bool>,
+    /// Make the StorageClass `local-path` in a new cluster, the default one, and its volumes: folders of the nodes. On by default
+    /// with `ferry up` and `ferry run`. With false no volumes are made; those that exist stay usable and are removed with their claims.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub local_path: Option<bool>,
 }
 
 impl ServerOptions {

@@ -34,6 +34,10 @@ fn storage() {
         let world = claim(fast.clone(), &[]);
         event(&world.target, "ProvisioningFailed", "no more room")
     };
+    let asked = {
+        let world = claim(fast.clone(), &[]);
+        event(&world.target, "Provisioning", "External provisioner is provisioning volume for claim \"d/x\"")
+    };
     let rows: Vec<Situation<'_>> = vec![
         (
             "too small",
@@ -155,6 +159,29 @@ fn storage() {
             claim(fast.clone(), &[class("Immediate", "csi.x.io"), drivers(&["csi.x.io"]), ("events", json!([failed]))]),
             Reason::ProvisioningFailed,
             &["no more room"],
+        ),
+        (
+            "the local-path provisioner is no driver",
+            claim(
+                fast.clone(),
+                &[
+                    class("WaitForFirstConsumer", "ferry.dev/local-path"),
+                    drivers(&[]),
+                    ("csinodes", json!([])),
+                    ("events", json!([asked])),
+                ],
+            ),
+            Reason::Provisioning,
+            &["ferry.dev/local-path has not made its volume yet", "what ferry up logs"],
+        ),
+        (
+            "the local-path provisioner refuses",
+            claim(
+                fast.clone(),
+                &[class("WaitForFirstConsumer", "ferry.dev/local-path"), drivers(&[]), ("events", json!([failed]))],
+            ),
+            Reason::ProvisioningFailed,
+            &["no more room", "change what the message names"],
         ),
         (
             "by hand",
