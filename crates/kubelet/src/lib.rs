@@ -15,6 +15,7 @@ mod cgroups;
 mod collect;
 mod config;
 mod context;
+mod cpu_manager;
 mod credentials;
 mod device_plugins;
 mod dra;
@@ -26,6 +27,7 @@ mod logs;
 mod manager;
 mod manifests;
 mod node;
+mod node_resources;
 mod plan;
 mod plugins;
 mod pod;
@@ -58,6 +60,7 @@ pub use collect::ImageCollection;
 pub use config::{Config, NetworkGate, Tls};
 pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
 pub use manifests::Manifests;
+pub use node_resources::{NodeResources, ResourcesError, Statements as ResourceStatements};
 pub use pulled::Verification;
 pub use server::spdy;
 pub use sysctls::Sysctls;
@@ -79,6 +82,8 @@ pub enum Error {
     Folder { path: std::path::PathBuf, source: std::io::Error },
     #[error("{0}")]
     ControlGroups(String),
+    #[error("{0}")]
+    Resources(String),
     #[error("listening on port {port}")]
     Listen { port: u16, source: std::io::Error },
 }
@@ -105,7 +110,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let tasks = &tasks.child("kubelet");
     let clock = config.clock.clone();
     let groups = cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root)
-        .limiting_processes(config.pod_pids, Some(node::capacity::most_of_pods()));
+        .limiting_processes(config.pod_pids, None);
     groups.check().map_err(Error::ControlGroups)?;
     for folder in [&mut config.root_dir, &mut config.log_dir] {
         let made = async {
@@ -127,6 +132,12 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         };
         closed.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
     }
+    let has = node::capacity::of_machine(&config);
+    config.resources.fits(&has).map_err(Error::Resources)?;
+    let groups = groups.limiting_all(&config.resources.top_limits(&has, node::capacity::most_of_pods()));
+    let topology = cpu_manager::topology::Topology::read(std::path::Path::new("/sys")).map_err(Error::Resources)?;
+    let cpus =
+        cpu_manager::CpuManager::open(&config.root_dir, &config.resources, topology).map_err(Error::Resources)?;
     let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint).await?;
     let listener = match &config.tls {
         Some(tls) => {
@@ -175,7 +186,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             uid: Default::default(),
         },
         runtime_state: Default::default(),
-        hardware: Hardware { groups, plugins, devices, dra },
+        hardware: Hardware { groups, cpus, plugins, devices, dra },
         users: Arc::new(user_namespaces::UserNamespaces::new(&config.root_dir)),
         pressure: PressureState {
             measures: Default::default(),
@@ -193,6 +204,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         client: client.clone(),
         config,
     });
+    node_resources::enforce(&context).map_err(Error::Resources)?;
     if let Err(why) = context.images.recover().await {
         tracing::warn!("what became of earlier pulls is not known, and their images are pulled anew: {why}");
     }
@@ -237,6 +249,8 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     tasks.spawn_critical("device plug-ins", move || device_plugins::serve(own.clone()));
     let (own, known) = (context.clone(), pods.clone());
     tasks.spawn_critical("pod resources", move || pod_resources::serve(own.clone(), known.clone()));
+    let own = context.clone();
+    tasks.spawn_critical("CPU manager", move || cpu_manager::reconcile(own.clone()));
     let own = context.clone();
     tasks.spawn_critical("images", move || collect::images(own.clone()));
     let (own, known, boxes) = (context.clone(), pods.clone(), mailboxes.clone());

@@ -103,6 +103,7 @@ fn take(options: &mut KubeletOptions, document: &Value) -> Result<Vec<String>> {
             "podLogsDir" => put(&mut options.pod_logs_dir, || text(key, value).map(Into::into))?,
             "staticPodPath" => put(&mut options.pod_manifest_path, || text(key, value).map(Into::into))?,
             elsewhere if ELSEWHERE.contains(&elsewhere) => {}
+            resource if options.resources.take(resource, value)? => {}
             _ if is_empty(value) => {}
             _ => without_effect.extend(judge(key, value)?),
         }
@@ -145,26 +146,26 @@ fn equal(wanted: &Value, given: &Value) -> bool {
     wanted == given || time(wanted).is_some_and(|wanted| time(given) == Some(wanted))
 }
 
-fn put<T>(place: &mut Option<T>, read: impl FnOnce() -> Result<T>) -> Result<()> {
+pub(super) fn put<T>(place: &mut Option<T>, read: impl FnOnce() -> Result<T>) -> Result<()> {
     let value = read()?;
     place.get_or_insert(value);
     Ok(())
 }
 
-fn text(key: &str, value: &Value) -> Result<String> {
+pub(super) fn text(key: &str, value: &Value) -> Result<String> {
     value.as_str().map(str::to_owned).with_context(|| format!("{key} is no text: {value}"))
 }
 
-fn texts(key: &str, value: &Value) -> Result<Vec<String>> {
+pub(super) fn texts(key: &str, value: &Value) -> Result<Vec<String>> {
     let list = value.as_array().with_context(|| format!("{key} is no list: {value}"))?;
     list.iter().map(|item| text(key, item)).collect()
 }
 
-fn time(key: &str, value: &Value) -> Result<std::time::Duration> {
+pub(super) fn time(key: &str, value: &Value) -> Result<std::time::Duration> {
     duration(&text(key, value)?).map_err(|why| anyhow::anyhow!("{key}: {why}"))
 }
 
-fn number<T: TryFrom<i64>>(key: &str, value: &Value) -> Result<T> {
+pub(super) fn number<T: TryFrom<i64>>(key: &str, value: &Value) -> Result<T> {
     value.as_i64().and_then(|n| T::try_from(n).ok()).with_context(|| format!("{key} is no number that fits: {value}"))
 }
 

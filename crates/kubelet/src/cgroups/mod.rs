@@ -2,6 +2,7 @@
 //! by what pods asked for and holds a pod as a whole to its limits. The runtime makes the containers' groups inside.
 
 mod amounts;
+mod top;
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -14,11 +15,14 @@ use parking_lot::Mutex;
 
 pub(crate) use amounts::{Amounts, limit_of, of as amounts_of, request_of, requests};
 
+use crate::node_resources::allocatable::TopLimits;
 use crate::pod;
-use crate::spec::resources::{PERIOD, shares};
+use crate::spec::resources::shares;
 
 /// The controllers a pod's limits need.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// Which CPUs and NUMA nodes containers may use.
+const PLACEMENT: &str = "cpuset";
 const CLASSES: [&str; 2] = ["burstable", "besteffort"];
 
 pub(crate) struct ControlGroups {
@@ -31,6 +35,8 @@ pub(crate) struct ControlGroups {
     pod_pids: Option<u64>,
     /// How many all pods together may have: what the kernel gives the whole machine.
     all_pids: Option<u64>,
+    /// The processor time, in thousandths, and the memory, in bytes, that all pods together may have.
+    all: Option<(i64, i64)>,
     /// What the burstable pods asked for, by uid, in thousandths: their class gets the sum.
     burstable: Mutex<HashMap<String, i64>>,
 }
@@ -44,6 +50,7 @@ impl ControlGroups {
             top: root.strip_prefix("/").unwrap_or(root).join("kubepods"),
             pod_pids: None,
             all_pids: None,
+            all: None,
             burstable: Mutex::default(),
         }
     }
@@ -51,6 +58,11 @@ impl ControlGroups {
     /// The same, with limits to the processes of each pod and of all of them.
     pub(crate) fn limiting_processes(self, pod: Option<u64>, all: Option<u64>) -> Self {
         Self { pod_pids: pod, all_pids: all, ..self }
+    }
+
+    /// The same, with limits to processor time and memory of all pods together.
+    pub(crate) fn limiting_all(self, limits: &TopLimits) -> Self {
+        Self { all_pids: Some(limits.processes), all: Some((limits.cpu, limits.memory)), ..self }
     }
 
     /// Without them no pod can run; said when the kubelet starts, not by every pod.
@@ -94,7 +106,7 @@ impl ControlGroups {
     pub(crate) fn apply(&self, pod: &Pod, amounts: &Amounts) -> io::Result<()> {
         let group = self.group(pod);
         self.make(&group)?;
-        self.write_shares(&self.top, processors())?;
+        self.write_shares(&self.top, self.all.map_or_else(processors, |(cpu, _)| shares(cpu)))?;
         self.limit_processes(&group)?;
         match Self::class(pod) {
             "burstable" => self.count_burstable(pod::uid(pod), Some(amounts.milli))?,
@@ -106,12 +118,18 @@ impl ControlGroups {
         let memory = self.folder("memory", &group);
         if self.unified {
             let quota = amounts.quota.map_or_else(|| "max".to_owned(), |q| q.to_string());
-            put(&processor, "cpu.max", &format!("{quota} {PERIOD}"))?;
-            return put(&memory, "memory.max", &amounts.memory.map_or_else(|| "max".to_owned(), |m| m.to_string()));
+            put(&processor, "cpu.max", &format!("{quota} {}", amounts.period))?;
+        } else {
+            write_quota(&processor, amounts)?;
         }
-        put(&processor, "cpu.cfs_period_us", &PERIOD.to_string())?;
-        put(&processor, "cpu.cfs_quota_us", &amounts.quota.unwrap_or(-1).to_string())?;
-        put(&memory, "memory.limit_in_bytes", &amounts.memory.unwrap_or(-1).to_string())
+        self.limit_memory(&memory, amounts.memory)
+    }
+
+    fn limit_memory(&self, folder: &Path, bytes: Option<i64>) -> io::Result<()> {
+        if self.unified {
+            return put(folder, "memory.max", &bytes.map_or_else(|| "max".to_owned(), |bytes| bytes.to_string()));
+        }
+        put(folder, "memory.limit_in_bytes", &bytes.unwrap_or(-1).to_string())
     }
 
     /// A pod that forks without end runs into its own limit, and all pods together into theirs before the machine does.
@@ -119,9 +137,8 @@ impl ControlGroups {
         if !self.counts_processes() {
             return Ok(());
         }
-        let text = |limit: Option<u64>| limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string());
-        put(&self.folder("pids", &self.top), "pids.max", &text(self.all_pids))?;
-        put(&self.folder("pids", group), "pids.max", &text(self.pod_pids))
+        self.limit_processes_of(&self.top, self.all_pids)?;
+        self.limit_processes_of(group, self.pod_pids)
     }
 
     fn counts_processes(&self) -> bool {
@@ -200,7 +217,8 @@ impl ControlGroups {
         }
         // A controller works in a group only when every group above hands it down.
         let offered = fs::read_to_string(self.mounts.join("cgroup.controllers"))?;
-        let wanted = CONTROLLERS.iter().filter(|c| offered.split_whitespace().any(|o| o == **c));
+        let handed = CONTROLLERS.iter().chain(&[PLACEMENT]);
+        let wanted = handed.filter(|c| offered.split_whitespace().any(|o| o == **c));
         let enable: Vec<String> = wanted.map(|c| format!("+{c}")).collect();
         let mut folder = self.mounts.clone();
         for part in group.components() {
@@ -226,6 +244,19 @@ impl ControlGroups {
 fn processors() -> i64 {
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     shares(i64::try_from(count).unwrap_or(1).saturating_mul(1000))
+}
+
+/// A quota may not be more than a second, and a group may not have more of a period than the group above it: whatever there was
+/// is taken away first.
+fn write_quota(folder: &Path, amounts: &Amounts) -> io::Result<()> {
+    let quota = amounts.quota.unwrap_or(-1).to_string();
+    let file = fs::read_to_string(folder.join("cpu.cfs_period_us")).unwrap_or_default();
+    let period = amounts.period.to_string();
+    if file.trim() != period {
+        put(folder, "cpu.cfs_quota_us", "-1")?;
+        put(folder, "cpu.cfs_period_us", &period)?;
+    }
+    put(folder, "cpu.cfs_quota_us", &quota)
 }
 
 fn put(folder: &Path, file: &str, text: &str) -> io::Result<()> {
@@ -260,6 +291,7 @@ fn remove_tree(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node_resources::Quotas;
     use serde_json::{Value, json};
 
     fn pod(uid: &str, resources: Value) -> Pod {
@@ -291,7 +323,7 @@ mod tests {
         let small = pod("a", json!({"requests": {"cpu": "250m"}, "limits": {"memory": "4Mi"}}));
         let large = pod("b", json!({"requests": {"cpu": "750m"}}));
         for pod in [&small, &large] {
-            groups.apply(pod, &amounts_of(pod)).expect("applied");
+            groups.apply(pod, &amounts_of(pod, Quotas::default())).expect("applied");
         }
         assert_eq!(groups.parent(&small), "/box/kubepods/burstable/poda");
         assert_eq!(read("cpu/box/kubepods/burstable/poda/cpu.shares"), "256");
@@ -318,7 +350,7 @@ mod tests {
                 fs::write(mounts.path().join("cgroup.controllers"), "cpu memory\n").expect("written");
             }
             // Where nobody counts, only a limit is too much.
-            groups(None, Some(4)).apply(&pod, &amounts_of(&pod)).expect("applied");
+            groups(None, Some(4)).apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
             assert!(!path(name).exists());
             assert!(groups(Some(7), Some(4)).check().is_err_and(|why| why.contains("pids are not mounted")));
             if unified {
@@ -327,9 +359,9 @@ mod tests {
                 fs::create_dir(mounts.path().join("pids")).expect("a folder");
                 fs::write(path("cgroup.procs"), "").expect("written");
             }
-            groups(Some(7), Some(4000)).apply(&pod, &amounts_of(&pod)).expect("applied");
+            groups(Some(7), Some(4000)).apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
             assert_eq!((read(name).as_str(), read("kubepods/pids.max").as_str()), ("7", "4000"));
-            groups(None, None).apply(&pod, &amounts_of(&pod)).expect("applied");
+            groups(None, None).apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
             assert_eq!((read(name).as_str(), read("kubepods/pids.max").as_str()), ("max", "max"));
         }
     }
@@ -357,7 +389,7 @@ mod tests {
         let read = |path: &str| fs::read_to_string(mounts.path().join(path)).expect(path);
         let groups = ControlGroups::new(mounts.path(), Path::new("/"));
         let pod = pod("a", json!({"limits": {"cpu": "500m", "memory": "1Mi"}}));
-        groups.apply(&pod, &amounts_of(&pod)).expect("applied");
+        groups.apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
         assert_eq!(groups.parent(&pod), "/kubepods/poda");
         assert_eq!(read("cgroup.subtree_control"), "+cpu +memory");
         assert_eq!(read("kubepods/cgroup.subtree_control"), "+cpu +memory");

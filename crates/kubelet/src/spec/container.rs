@@ -26,7 +26,7 @@ pub(crate) struct Prepared<'a> {
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) devices: Vec<Device>,
-    pub(crate) node_memory: i64,
+    pub(crate) placement: resources::Placement,
     pub(crate) seccomp_root: String,
     /// For an ephemeral container: the one whose processes it sees.
     pub(crate) target: Option<String>,
@@ -82,7 +82,7 @@ pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> 
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         linux: Some(LinuxContainerConfig {
-            resources: Some(resources::linux(pod, container, prepared.node_memory)),
+            resources: Some(resources::linux(pod, container, &prepared.placement)),
             security_context: Some(context),
         }),
         ..ContainerConfig::default()

@@ -257,7 +257,7 @@ impl Worker {
             variables,
             mounts,
             devices,
-            node_memory: self.context.machine.memory,
+            placement: self.context.placement(&self.uid, &container.name),
             seccomp_root: self.context.config.root_dir.join("seccomp").to_string_lossy().into_owned(),
             target,
         })?;

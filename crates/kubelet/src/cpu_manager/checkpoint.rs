@@ -1,0 +1,234 @@
+//! The state on disk, in the place and form that upstream's kubelet has it: `cpu_manager_state`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::CpuSet;
+use super::state::{Assignments, State};
+
+const FILE: &str = "cpu_manager_state";
+/// A node has not so many containers.
+const LARGEST: u64 = 16 << 20;
+
+/// What kubelets have hashed: the first form is the one that all of them read.
+const NAMES: [&str; 3] = ["CPUManagerCheckpoint", "CPUManagerCheckpointV2", "CPUManagerCheckpointV3"];
+const MORE: [&str; 2] = ["", " PodEntries:(state.PodCPUAssignments)map[]"];
+
+type Entries = BTreeMap<String, BTreeMap<String, String>>;
+
+/// The same twice: `data` is what counts, the fields around it are for kubelets that do not know it.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Checkpoint {
+    #[serde(default)]
+    policy_name: String,
+    #[serde(default)]
+    default_cpu_set: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    entries: Entries,
+    #[serde(default)]
+    checksum: u32,
+    #[serde(default)]
+    data: String,
+    #[serde(default)]
+    data_checksum: u32,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Data {
+    #[serde(default)]
+    policy_name: String,
+    #[serde(default)]
+    default_cpu_set: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    entries: Entries,
+}
+
+pub(crate) fn path(root_dir: &Path) -> PathBuf {
+    root_dir.join(FILE)
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// As upstream prints its own memory before it makes a hash of it. Kubelets of other versions have other names for the same.
+fn checksum(name: &str, policy: &str, shared: &str, entries: &Entries, more: &str) -> u32 {
+    let pods = entries.iter().map(|(uid, sets)| {
+        let sets = sets.iter().map(|(name, cpus)| format!("{name}:{cpus}"));
+        format!("{uid}:map[{}]", sets.collect::<Vec<_>>().join(" "))
+    });
+    hash(&format!(
+        "(*state.{name}){{PolicyName:(string){policy} DefaultCPUSet:(string){shared} \
+         Entries:(map[string]map[string]string)map[{}]{more} Checksum:(checksum.Checksum)0}}",
+        pods.collect::<Vec<_>>().join(" ")
+    ))
+}
+
+pub(crate) fn text(policy: &str, state: &State) -> String {
+    let sets =
+        |sets: &BTreeMap<String, CpuSet>| sets.iter().map(|(name, cpus)| (name.clone(), cpus.to_string())).collect();
+    let entries: Entries = state.assigned.iter().map(|(uid, of)| (uid.clone(), sets(of))).collect();
+    let (policy_name, default_cpu_set) = (policy.to_owned(), state.shared.to_string());
+    let data = Data { policy_name, default_cpu_set, entries };
+    let told = serde_json::to_string(&data).unwrap_or_default();
+    let Data { policy_name, default_cpu_set, entries } = data;
+    let checkpoint = Checkpoint {
+        checksum: checksum(NAMES[0], &policy_name, &default_cpu_set, &entries, MORE[0]),
+        data_checksum: hash(&format!("(string){told}")),
+        data: told,
+        policy_name,
+        default_cpu_set,
+        entries,
+    };
+    serde_json::to_string(&checkpoint).unwrap_or_default()
+}
+
+/// Whole or not at all, also when the machine loses its power.
+pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
+    let half = path.with_extension("new");
+    let mut file = fs::File::create(&half)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(half, path)
+}
+
+/// None where there is none.
+pub(crate) fn read(path: &Path, policy: &str) -> Result<Option<State>, String> {
+    let refused = |why: String| {
+        format!(
+            "could not restore state from checkpoint: {why}, please drain this node and delete the CPU manager checkpoint file \
+             {:?} before restarting Kubelet",
+            path.display().to_string()
+        )
+    };
+    match contents(path) {
+        Ok(None) => Ok(None),
+        Ok(Some(text)) => parse(&text, policy).map(Some).map_err(refused),
+        Err(error) => Err(refused(error.to_string())),
+    }
+}
+
+fn contents(path: &Path) -> io::Result<Option<String>> {
+    let about = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        about => about?,
+    };
+    if about.len() > LARGEST {
+        return Err(io::Error::other("it is too large"));
+    }
+    fs::read_to_string(path).map(Some)
+}
+
+fn parse(text: &str, policy: &str) -> Result<State, String> {
+    let corrupt = || "checkpoint is corrupted".to_owned();
+    let checkpoint: Checkpoint = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let Data { policy_name, default_cpu_set, entries } = if !checkpoint.data.is_empty() || checkpoint.data_checksum != 0
+    {
+        if checkpoint.data_checksum != hash(&format!("(string){}", checkpoint.data)) {
+            return Err(format!("could not load v4 checkpoint: {}", corrupt()));
+        }
+        serde_json::from_str(&checkpoint.data).map_err(|error| format!("could not load v4 checkpoint: {error}"))?
+    } else {
+        // Of a kubelet before v1.37; the oldest have no checksum.
+        let Checkpoint { policy_name, default_cpu_set, entries, checksum: told, .. } = checkpoint;
+        let mut forms = NAMES.iter().flat_map(|name| MORE.iter().map(move |more| (name, more)));
+        let is_whole = forms.any(|(name, more)| told == checksum(name, &policy_name, &default_cpu_set, &entries, more));
+        if told != 0 && !is_whole {
+            return Err(corrupt());
+        }
+        Data { policy_name, default_cpu_set, entries }
+    };
+    if policy_name != policy {
+        return Err(format!("configured policy {policy:?} differs from state checkpoint policy {policy_name:?}"));
+    }
+    let shared = CpuSet::parse(&default_cpu_set)
+        .map_err(|why| format!("could not parse default CPU set {default_cpu_set:?}: {why}"))?;
+    let mut assigned = Assignments::new();
+    for (uid, sets) in entries {
+        for (container, cpus) in sets {
+            let set = CpuSet::parse(&cpus).map_err(|why| {
+                format!("could not parse cpuset {cpus:?} for container {container:?} in pod {uid:?}: {why}")
+            })?;
+            assigned.entry(uid.clone()).or_default().insert(container, set);
+        }
+    }
+    Ok(State { shared, assigned })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        let set = |text: &str| CpuSet::parse(text).expect("a set");
+        let sets = BTreeMap::from([("main".to_owned(), set("2-3")), ("side".to_owned(), set("1"))]);
+        State { shared: set("0,4-7"), assigned: BTreeMap::from([("uid".to_owned(), sets)]) }
+    }
+
+    #[test]
+    fn a_state_is_read_back_and_a_torn_or_foreign_one_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = path(folder.path());
+        assert_eq!(read(&path, "static"), Ok(None));
+        write(&path, &text("static", &state())).expect("written");
+        assert_eq!(read(&path, "static"), Ok(Some(state())));
+        let refused = |why: &str| {
+            let got = read(&path, "none").expect_err("refused");
+            let want = format!(
+                "could not restore state from checkpoint: {why}, please drain this node and delete the CPU manager \
+                 checkpoint file \"{}\" before restarting Kubelet",
+                path.display()
+            );
+            assert_eq!(got, want);
+        };
+        refused("configured policy \"none\" differs from state checkpoint policy \"static\"");
+        for (text, why) in [
+            ("{", "EOF while parsing an object at line 1 column 1"),
+            (
+                r#"{"policyName":"none","data":"{}","dataChecksum":1}"#,
+                "could not load v4 checkpoint: checkpoint is corrupted",
+            ),
+            (r#"{"policyName":"none","dataChecksum":1}"#, "could not load v4 checkpoint: checkpoint is corrupted"),
+            (r#"{"policyName":"none","defaultCpuSet":"0-3","checksum":1}"#, "checkpoint is corrupted"),
+            (
+                r#"{"policyName":"none","defaultCpuSet":"x"}"#,
+                "could not parse default CPU set \"x\": \"x\" is no number of a CPU",
+            ),
+            (
+                r#"{"policyName":"none","entries":{"p":{"c":"3-1"}}}"#,
+                "could not parse cpuset \"3-1\" for container \"c\" in pod \"p\": invalid range \"3-1\" (3 > 1)",
+            ),
+        ] {
+            fs::write(&path, text).expect("written");
+            refused(why);
+        }
+    }
+
+    #[test]
+    fn the_file_is_as_upstreams_kubelet_writes_it() {
+        let told: serde_json::Value = serde_json::from_str(&text("static", &state())).expect("json");
+        assert_eq!(told["policyName"], "static");
+        assert_eq!(told["defaultCpuSet"], "0,4-7");
+        assert_eq!(told["entries"]["uid"]["main"], "2-3");
+        let data = r#"{"policyName":"static","defaultCpuSet":"0,4-7","entries":{"uid":{"main":"2-3","side":"1"}}}"#;
+        assert_eq!(told["data"], data);
+        let printed = "(*state.CPUManagerCheckpoint){PolicyName:(string)static DefaultCPUSet:(string)0,4-7 \
+                       Entries:(map[string]map[string]string)map[uid:map[main:2-3 side:1]] Checksum:(checksum.Checksum)0}";
+        assert_eq!(told["checksum"], hash(printed));
+        assert_eq!(told["dataChecksum"], hash(&format!("(string){data}")));
+        // A file without the newer part is read too.
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = path(folder.path());
+        let mut older = told;
+        older.as_object_mut().expect("a map").retain(|key, _| !key.starts_with("data"));
+        fs::write(&path, older.to_string()).expect("written");
+        assert_eq!(read(&path, "static"), Ok(Some(state())));
+    }
+}
