@@ -229,3 +229,6 @@ pub(crate) fn exclusive_cpus(of: &Pod, container: &Container) -> usize {
     let milli = asked.and_then(quantity::milli).unwrap_or(0);
     if milli % 1000 == 0 { usize::try_from(milli / 1000).unwrap_or(0) } else { 0 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,11 +3,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::options::{CpuManagerPolicy, StaticOptions};
-use super::policy::StaticPolicy;
-use super::state::State;
-use super::topology::{Topology, machines};
-use super::{CpuSet, NodeSet};
+use super::super::options::{CpuManagerPolicy, StaticOptions};
+use super::super::state::State;
+use super::super::topology::{Topology, machines};
+use super::super::{CpuSet, NodeSet};
+use super::StaticPolicy;
 
 fn set(text: &str) -> CpuSet {
     CpuSet::parse(text).expect("a set")
