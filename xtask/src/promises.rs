@@ -158,6 +158,12 @@ mod tests {
             }
         }
         assert!(wrong.is_empty(), "{wrong:#?}");
+        let kubelet = root().join("crates/cluster/src/kubelet_options/fields.tsv");
+        for line in std::fs::read_to_string(kubelet).unwrap().lines() {
+            let Some((_, test)) = line.split_once("shown by `") else { continue };
+            let test = test.trim_end_matches('`');
+            assert!(sources.contains(&format!("fn {test}(")), "{line}");
+        }
     }
 
     #[test]

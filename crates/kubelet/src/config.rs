@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Pod, Taint};
 use crate::collect::ImageCollection;
 use crate::eviction::Eviction;
 use crate::manifests::Manifests;
+use crate::node_resources::NodeResources;
 use crate::pulled::Verification;
 use crate::settings::Settings;
 use crate::sysctls::Sysctls;
@@ -64,6 +65,8 @@ pub struct Config {
     /// Those a new Node gets; one that is there keeps its own.
     pub taints: Vec<Taint>,
     pub max_pods: u32,
+    /// What is kept from pods, and which CPUs they get.
+    pub resources: NodeResources,
     /// How many processes and threads a pod may have; none for as many as the node gives all pods together.
     pub pod_pids: Option<u64>,
     /// As shown by `kubectl get nodes`.
@@ -116,6 +119,7 @@ impl Config {
             annotations: BTreeMap::new(),
             taints: Vec::new(),
             max_pods: 110,
+            resources: NodeResources::default(),
             pod_pids: None,
             version: "v1.37.0".to_owned(),
             pod_cidr: None,

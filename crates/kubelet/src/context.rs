@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Config;
 use crate::cgroups::ControlGroups;
 use crate::collect;
+use crate::cpu_manager::CpuManager;
 use crate::device_plugins::Devices;
 use crate::dra::Dra;
 use crate::eviction::measure::Measures;
@@ -22,11 +23,13 @@ use crate::logs::LogFiles;
 use crate::manifests::Mirrors;
 use crate::memory_policy;
 use crate::node::capacity::{self, Amounts};
+use crate::node_resources::Quotas;
 use crate::plugins::Plugins;
 use crate::probes;
 use crate::runtime::{self, Abilities, PodState, Runtime, RuntimeError};
 use crate::shutdown::ShutdownState;
 use crate::sources::Sources;
+use crate::spec::resources::Placement;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::Volumes;
 
@@ -89,6 +92,8 @@ pub(crate) struct RuntimeState {
 /// What pods are given of the machine.
 pub(crate) struct Hardware {
     pub(crate) groups: ControlGroups,
+    /// The CPUs that containers have of their own, and those that the others share.
+    pub(crate) cpus: CpuManager,
     pub(crate) plugins: Arc<Plugins>,
     /// The devices of device plug-ins.
     pub(crate) devices: Arc<Devices>,
@@ -154,6 +159,21 @@ impl Context {
         self.machine.addresses.first().map(String::as_str).unwrap_or_default()
     }
 
+    /// How limits of processor time of a pod as a whole are enforced.
+    pub(crate) fn pod_quotas(&self, uid: &str) -> Quotas {
+        self.config.resources.quotas.unless(self.hardware.cpus.has_exclusive(uid))
+    }
+
+    /// What the node gives a container beside what the container says.
+    pub(crate) fn placement(&self, uid: &str, container: &str) -> Placement {
+        Placement {
+            node_memory: self.machine.memory,
+            quotas: self.config.resources.quotas,
+            exclusive: !self.hardware.cpus.exclusive(uid, container).is_empty(),
+            cpus: self.hardware.cpus.affinity(uid, container).to_string(),
+        }
+    }
+
     /// Makes a call to the runtime that a stop of the kubelet does not cut short: half a start would look like a
     /// container that failed. Giving up waiting for it while the kubelet runs does end it.
     pub(crate) async fn see_through<T: Send + 'static>(
@@ -174,6 +194,7 @@ impl Context {
     /// Frees the devices of a pod that has no process any more.
     pub(crate) async fn give_devices_back(&self, uid: &str) -> Result<(), String> {
         self.hardware.devices.release(uid).await;
+        self.hardware.cpus.release(uid);
         self.hardware.dra.unprepare(uid).await
     }
 

@@ -15,6 +15,7 @@ mod cgroups;
 mod collect;
 mod config;
 mod context;
+mod cpu_manager;
 mod credentials;
 mod device_plugins;
 mod dra;
@@ -29,6 +30,7 @@ mod manager;
 mod manifests;
 mod memory_policy;
 mod node;
+mod node_resources;
 mod plan;
 mod plugins;
 mod pod;
@@ -66,6 +68,7 @@ pub use config::{Config, NetworkGate, Tls};
 pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
 pub use manifests::Manifests;
 pub use memory_policy::{MemoryPolicy, SwapBehavior};
+pub use node_resources::{NodeResources, ResourcesError, Statements as ResourceStatements};
 pub use pulled::Verification;
 pub use server::spdy;
 pub use settings::{Endpoints, Logs, Pulls, Report, Settings};
@@ -93,6 +96,8 @@ pub enum Error {
     /// It cannot do what the configuration asks for.
     #[error("{0}")]
     Machine(&'static str),
+    #[error("{0}")]
+    Resources(String),
     #[error("listening on port {port}")]
     Listen { port: u16, source: std::io::Error },
 }
@@ -119,7 +124,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let tasks = &tasks.child("kubelet");
     let clock = config.clock.clone();
     let groups = cgroups::ControlGroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root)
-        .limiting_processes(config.pod_pids, Some(node::capacity::most_of_pods()))
+        .limiting_processes(config.pod_pids, None)
         .with_memory(config.settings.memory);
     groups.check().map_err(Error::ControlGroups)?;
     for folder in [&mut config.root_dir, &mut config.log_dir] {
@@ -161,6 +166,12 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     {
         tracing::warn!("oomScoreAdj {score} is not set: {error}");
     }
+    let has = node::capacity::of_machine(&config);
+    config.resources.fits(&has).map_err(Error::Resources)?;
+    let groups = groups.limiting_all(&config.resources.top_limits(&has, node::capacity::most_of_pods()));
+    let topology = cpu_manager::topology::Topology::read(std::path::Path::new("/sys")).map_err(Error::Resources)?;
+    let cpus =
+        cpu_manager::CpuManager::open(&config.root_dir, &config.resources, topology).map_err(Error::Resources)?;
     let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint, config.settings.runtime_timeout).await?;
     let listener = match &config.tls {
         Some(tls) => {
@@ -210,7 +221,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             uid: Default::default(),
         },
         runtime_state: Default::default(),
-        hardware: Hardware { groups, plugins, devices, dra },
+        hardware: Hardware { groups, cpus, plugins, devices, dra },
         users: Arc::new(user_namespaces::UserNamespaces::new(&config.root_dir)),
         pressure: PressureState {
             measures: Default::default(),
@@ -229,6 +240,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         client: client.clone(),
         config,
     });
+    node_resources::enforce(&context).map_err(Error::Resources)?;
     if let Err(why) = context.images.recover().await {
         tracing::warn!("what became of earlier pulls is not known, and their images are pulled anew: {why}");
     }
@@ -278,6 +290,8 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     tasks.spawn_critical("device plug-ins", move || device_plugins::serve(own.clone()));
     let (own, known) = (context.clone(), pods.clone());
     tasks.spawn_critical("pod resources", move || pod_resources::serve(own.clone(), known.clone()));
+    let own = context.clone();
+    tasks.spawn_critical("CPU manager", move || cpu_manager::reconcile(own.clone()));
     let own = context.clone();
     tasks.spawn_critical("images", move || collect::images(own.clone()));
     if let Some(address) = context.config.settings.healthz {

@@ -241,8 +241,11 @@ impl Manager {
     /// A pod with a start time was taken before, by this kubelet or one that ran here earlier.
     async fn refusal(&self, new: &Pod) -> Option<WaitReason> {
         let status = pod::status(new);
-        if status.start_time.is_some() || pod::is_terminal(status) || pod::is_being_deleted(new) {
+        if pod::is_terminal(status) || pod::is_being_deleted(new) {
             return None;
+        }
+        if status.start_time.is_some() {
+            return self.give_cpus(new).err();
         }
         if let Some(why) = self.context.shutdown.refusal() {
             return Some(why);
@@ -253,6 +256,28 @@ impl Manager {
         if let Some(why) = self.context.config.sysctls.refusal(new) {
             return Some(why);
         }
+        if let Err(why) = self.give_cpus(new) {
+            return Some(why);
+        }
+        let why = self.refusal_by_the_rest(new).await;
+        if why.is_some() {
+            self.context.hardware.cpus.release(pod::uid(new));
+        }
+        why
+    }
+
+    /// Those of a pod that is taken; one that was taken before has them from then.
+    fn give_cpus(&self, new: &Pod) -> Result<(), WaitReason> {
+        let cpus = &self.context.hardware.cpus;
+        // Which pods there are is known for sure only when both the API server and the files have told.
+        if *self.files_read.borrow() && self.pods.synced().now_or_never().is_some() {
+            let gone = |uid: &String| self.mailboxes.get(uid).is_none() && !self.is_wanted(uid);
+            cpus.holders().iter().filter(|uid| gone(uid)).for_each(|uid| cpus.release(uid));
+        }
+        cpus.allocate(new, &|_| None)
+    }
+
+    async fn refusal_by_the_rest(&self, new: &Pod) -> Option<WaitReason> {
         // Where the runtime does not answer, whoever makes the containers asks it again.
         if let Ok(abilities) = self.context.abilities().await
             && let Some(why) = admit::unable(new, &abilities, self.context.machine.apparmor)
@@ -414,7 +439,8 @@ impl Manager {
                 let _ = self.context.volumes.remove(&uid).await;
             }
         }
-        let holders = self.context.hardware.devices.holders().into_iter().chain(self.context.hardware.dra.users());
+        let hardware = &self.context.hardware;
+        let holders = hardware.devices.holders().into_iter().chain(hardware.dra.users()).chain(hardware.cpus.holders());
         for uid in holders.filter(stray).collect::<Vec<_>>() {
             if let Err(why) = self.context.give_devices_back(&uid).await {
                 tracing::warn!(pod = uid, "devices of a pod that is gone are not given back: {why}");

@@ -14,6 +14,7 @@ use ferry_plugins::{Request, Response, Routes, Status};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::context::Context;
+use crate::cpu_manager::CpuSet;
 use crate::device_plugins::Held;
 use crate::dra::{PreparedDevice, Shown};
 use crate::pod;
@@ -54,6 +55,7 @@ impl Lister {
             name: container.name.clone(),
             devices: held.remove(&container.name).unwrap_or_default().into_iter().map(devices).collect(),
             dynamic_resources: dynamic(of, container, &claims),
+            cpu_ids: ids(&self.context.hardware.cpus.exclusive(&uid, &container.name)),
             ..ContainerResources::default()
         });
         PodResources {
@@ -63,6 +65,10 @@ impl Lister {
             ..PodResources::default()
         }
     }
+}
+
+fn ids(cpus: &CpuSet) -> Vec<i64> {
+    cpus.iter().map(i64::from).collect()
 }
 
 fn devices(held: Held) -> ContainerDevices {
@@ -111,7 +117,11 @@ impl PodResourcesLister for Lister {
         _: Request<AllocatableResourcesRequest>,
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
         let healthy = self.context.hardware.devices.healthy().into_iter().map(devices).collect();
-        let answer = AllocatableResourcesResponse { devices: healthy, ..AllocatableResourcesResponse::default() };
+        let answer = AllocatableResourcesResponse {
+            devices: healthy,
+            cpu_ids: ids(&self.context.hardware.cpus.allocatable()),
+            ..AllocatableResourcesResponse::default()
+        };
         Ok(Response::new(answer))
     }
 

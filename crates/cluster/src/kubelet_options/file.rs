@@ -104,6 +104,7 @@ fn take(options: &mut KubeletOptions, document: &Value) -> Result<Vec<String>> {
             "staticPodPath" => put(&mut options.pod_manifest_path, || text(key, value).map(Into::into))?,
             elsewhere if ELSEWHERE.contains(&elsewhere) => {}
             own if options.file.take(own, value)? => {}
+            resource if options.resources.take(resource, value)? => {}
             _ if is_empty(value) => {}
             _ => without_effect.extend(judge(key, value)?),
         }

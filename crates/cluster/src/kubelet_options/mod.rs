@@ -4,6 +4,7 @@
 mod fields;
 mod file;
 mod gates;
+mod resources;
 mod settings;
 
 use std::path::{Path, PathBuf};
@@ -11,9 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use ferry_kubelet::{Eviction, ImageCollection, Manifests, Settings, Statements, Sysctls, Verification};
+use ferry_kubelet::{Eviction, ImageCollection, Manifests, NodeResources, Settings, Statements, Sysctls, Verification};
 use ferry_meta::quantity::Quantity;
 use ferry_server::server_options::duration;
+
+pub use resources::{Pairs, ResourceOptions};
 
 use crate::node::manifests;
 use crate::node::places::{Given, Places};
@@ -85,9 +88,8 @@ pub struct KubeletOptions {
     /// A folder, or a file, with static pods. Default: `/etc/kubernetes/manifests` with the default data folder.
     #[arg(long, value_name = "PATH")]
     pub pod_manifest_path: Option<PathBuf>,
-    /// The CPU manager policy. Only `none` is supported.
-    #[arg(long, default_value = "none", value_parser = ["none"])]
-    pub cpu_manager_policy: String,
+    #[command(flatten)]
+    pub resources: ResourceOptions,
     /// The memory manager policy. Only `None` is supported.
     #[arg(long, default_value = "None", value_parser = ["None"])]
     pub memory_manager_policy: String,
@@ -121,6 +123,7 @@ pub struct KubeletConfig {
     eviction: Eviction,
     images: ImageCollection,
     max_pods: u32,
+    resources: NodeResources,
     pod_pids: Option<u64>,
     log_size: u64,
     log_files: usize,
@@ -176,6 +179,7 @@ impl KubeletOptions {
             },
             images,
             max_pods: self.max_pods.unwrap_or(110),
+            resources: self.resources.checked()?,
             pod_pids: self.pod_max_pids.and_then(|limit| u64::try_from(limit).ok()).filter(|limit| *limit > 0),
             log_size: bytes("container-log-max-size", self.container_log_max_size.as_deref().unwrap_or("10Mi"))?,
             log_files: log_files.into(),
@@ -257,6 +261,7 @@ impl KubeletConfig {
         kubelet.eviction = self.eviction.clone();
         kubelet.images = self.images.clone();
         kubelet.max_pods = self.max_pods;
+        kubelet.resources = self.resources.clone();
         kubelet.pod_pids = self.pod_pids;
         kubelet.log_size = self.log_size;
         kubelet.log_files = self.log_files;

@@ -4,6 +4,7 @@ use ferry_meta::quantity::Quantity;
 use ferry_semantics::pod_resources::peak;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
+use crate::node_resources::Quotas;
 use crate::spec::resources::{quota, shares};
 use crate::{pod, quantity};
 
@@ -15,18 +16,23 @@ pub(crate) struct Amounts {
     pub(crate) shares: i64,
     /// Microseconds of each period; none for no limit.
     pub(crate) quota: Option<i64>,
+    /// In microseconds.
+    pub(crate) period: i64,
     /// In bytes; none for no limit.
     pub(crate) memory: Option<i64>,
 }
 
-pub(crate) fn of(pod: &Pod) -> Amounts {
+pub(crate) fn of(pod: &Pod, quotas: Quotas) -> Amounts {
     let milli = total(pod, |r| request(r, "cpu", quantity::milli)).unwrap_or(0);
     let limit = |key, number| if declared(pod, key) { total(pod, |r| limit(r, key, number)) } else { None };
     let best_effort = pod::qos_class(pod) == "BestEffort";
     Amounts {
         milli,
         shares: shares(if best_effort { 0 } else { milli }),
-        quota: limit("cpu", quantity::milli).map(quota).filter(|q| *q > 0),
+        quota: limit("cpu", quantity::milli)
+            .map(|milli| quota(milli, quotas.period))
+            .filter(|quota| *quota > 0 && quotas.enforced),
+        period: quotas.period,
         memory: limit("memory", quantity::value).filter(|m| *m > 0),
     }
 }
@@ -93,7 +99,7 @@ mod tests {
     fn a_pod_may_use_what_its_containers_may_use_together() {
         let check = |spec: Value, expected: (i64, Option<i64>, Option<i64>)| {
             let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).expect("a pod");
-            let seen = of(&pod);
+            let seen = of(&pod, Quotas::default());
             assert_eq!((seen.shares, seen.quota, seen.memory), expected, "{spec}");
         };
         let container = |requests: Value, limits: Value| json!({"name": "c", "resources": {"requests": requests, "limits": limits}});
@@ -118,5 +124,22 @@ mod tests {
             json!({"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "500m", "memory": "8Mi"}}}),
             (512, Some(50_000), Some(8 << 20)),
         );
+    }
+
+    #[test]
+    fn quotas_are_counted_in_the_period_or_not_at_all() {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
+            {"name": "c", "resources": {"limits": {"cpu": "250m"}}}]}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        for (enforced, period, want) in [
+            (true, 100_000, Some(25_000)),
+            (true, 10_000, Some(2500)),
+            // A millisecond is the least that the kernel knows.
+            (true, 1000, Some(1000)),
+            (false, 100_000, None),
+        ] {
+            let seen = of(&pod, Quotas { enforced, period });
+            assert_eq!((seen.quota, seen.period, seen.shares), (want, period, 256), "{enforced} {period}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod amounts;
 mod protection;
+mod top;
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -16,11 +17,14 @@ use parking_lot::Mutex;
 pub(crate) use amounts::{Amounts, limit_of, of as amounts_of, request_of, requests};
 
 use crate::memory_policy::MemoryPolicy;
+use crate::node_resources::allocatable::TopLimits;
 use crate::pod;
-use crate::spec::resources::{PERIOD, shares};
+use crate::spec::resources::shares;
 
 /// The controllers a pod's limits need.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// Which CPUs and NUMA nodes containers may use.
+const PLACEMENT: &str = "cpuset";
 const CLASSES: [&str; 2] = ["burstable", "besteffort"];
 
 pub(crate) struct ControlGroups {
@@ -34,6 +38,8 @@ pub(crate) struct ControlGroups {
     /// How many all pods together may have: what the kernel gives the whole machine.
     all_pids: Option<u64>,
     protection: protection::Protection,
+    /// The processor time, in thousandths, and the memory, in bytes, that all pods together may have.
+    all: Option<(i64, i64)>,
     /// What the burstable pods asked for, by uid, in thousandths: their class gets the sum.
     burstable: Mutex<HashMap<String, i64>>,
 }
@@ -48,6 +54,7 @@ impl ControlGroups {
             pod_pids: None,
             all_pids: None,
             protection: protection::Protection::default(),
+            all: None,
             burstable: Mutex::default(),
         }
     }
@@ -60,6 +67,11 @@ impl ControlGroups {
     /// The same, with memory kept for pods and pods slowed down as the policy says.
     pub(crate) fn with_memory(self, policy: MemoryPolicy) -> Self {
         Self { protection: protection::Protection::new(policy), ..self }
+    }
+
+    /// The same, with limits to processor time and memory of all pods together.
+    pub(crate) fn limiting_all(self, limits: &TopLimits) -> Self {
+        Self { all_pids: Some(limits.processes), all: Some((limits.cpu, limits.memory)), ..self }
     }
 
     /// Without them no pod can run; said when the kubelet starts, not by every pod.
@@ -103,7 +115,7 @@ impl ControlGroups {
     pub(crate) fn apply(&self, pod: &Pod, amounts: &Amounts) -> io::Result<()> {
         let group = self.group(pod);
         self.make(&group)?;
-        self.write_shares(&self.top, processors())?;
+        self.write_shares(&self.top, self.all.map_or_else(processors, |(cpu, _)| shares(cpu)))?;
         self.limit_processes(&group)?;
         match Self::class(pod) {
             "burstable" => self.count_burstable(pod::uid(pod), Some(amounts.milli))?,
@@ -115,13 +127,19 @@ impl ControlGroups {
         let memory = self.folder("memory", &group);
         if self.unified {
             let quota = amounts.quota.map_or_else(|| "max".to_owned(), |q| q.to_string());
-            put(&processor, "cpu.max", &format!("{quota} {PERIOD}"))?;
-            put(&memory, "memory.max", &amounts.memory.map_or_else(|| "max".to_owned(), |m| m.to_string()))?;
-            return self.protect(pod);
+            put(&processor, "cpu.max", &format!("{quota} {}", amounts.period))?;
+        } else {
+            write_quota(&processor, amounts)?;
         }
-        put(&processor, "cpu.cfs_period_us", &PERIOD.to_string())?;
-        put(&processor, "cpu.cfs_quota_us", &amounts.quota.unwrap_or(-1).to_string())?;
-        put(&memory, "memory.limit_in_bytes", &amounts.memory.unwrap_or(-1).to_string())
+        self.limit_memory(&memory, amounts.memory)?;
+        if self.unified { self.protect(pod, amounts.memory) } else { Ok(()) }
+    }
+
+    fn limit_memory(&self, folder: &Path, bytes: Option<i64>) -> io::Result<()> {
+        if self.unified {
+            return put(folder, "memory.max", &bytes.map_or_else(|| "max".to_owned(), |bytes| bytes.to_string()));
+        }
+        put(folder, "memory.limit_in_bytes", &bytes.unwrap_or(-1).to_string())
     }
 
     /// A pod that forks without end runs into its own limit, and all pods together into theirs before the machine does.
@@ -129,9 +147,8 @@ impl ControlGroups {
         if !self.counts_processes() {
             return Ok(());
         }
-        let text = |limit: Option<u64>| limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string());
-        put(&self.folder("pids", &self.top), "pids.max", &text(self.all_pids))?;
-        put(&self.folder("pids", group), "pids.max", &text(self.pod_pids))
+        self.limit_processes_of(&self.top, self.all_pids)?;
+        self.limit_processes_of(group, self.pod_pids)
     }
 
     fn counts_processes(&self) -> bool {
@@ -213,7 +230,8 @@ impl ControlGroups {
         }
         // A controller works in a group only when every group above hands it down.
         let offered = fs::read_to_string(self.mounts.join("cgroup.controllers"))?;
-        let wanted = CONTROLLERS.iter().filter(|c| offered.split_whitespace().any(|o| o == **c));
+        let handed = CONTROLLERS.iter().chain(&[PLACEMENT]);
+        let wanted = handed.filter(|c| offered.split_whitespace().any(|o| o == **c));
         let enable: Vec<String> = wanted.map(|c| format!("+{c}")).collect();
         let mut folder = self.mounts.clone();
         for part in group.components() {
@@ -239,6 +257,19 @@ impl ControlGroups {
 fn processors() -> i64 {
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     shares(i64::try_from(count).unwrap_or(1).saturating_mul(1000))
+}
+
+/// A quota may not be more than a second, and a group may not have more of a period than the group above it: whatever there was
+/// is taken away first.
+fn write_quota(folder: &Path, amounts: &Amounts) -> io::Result<()> {
+    let quota = amounts.quota.unwrap_or(-1).to_string();
+    let file = fs::read_to_string(folder.join("cpu.cfs_period_us")).unwrap_or_default();
+    let period = amounts.period.to_string();
+    if file.trim() != period {
+        put(folder, "cpu.cfs_quota_us", "-1")?;
+        put(folder, "cpu.cfs_period_us", &period)?;
+    }
+    put(folder, "cpu.cfs_quota_us", &quota)
 }
 
 fn put(folder: &Path, file: &str, text: &str) -> io::Result<()> {
@@ -273,6 +304,7 @@ fn remove_tree(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node_resources::Quotas;
     use serde_json::{Value, json};
 
     fn pod(uid: &str, resources: Value) -> Pod {
@@ -304,7 +336,7 @@ mod tests {
         let small = pod("a", json!({"requests": {"cpu": "250m"}, "limits": {"memory": "4Mi"}}));
         let large = pod("b", json!({"requests": {"cpu": "750m"}}));
         for pod in [&small, &large] {
-            groups.apply(pod, &amounts_of(pod)).expect("applied");
+            groups.apply(pod, &amounts_of(pod, Quotas::default())).expect("applied");
         }
         assert_eq!(groups.parent(&small), "/box/kubepods/burstable/poda");
         assert_eq!(read("cpu/box/kubepods/burstable/poda/cpu.shares"), "256");
@@ -331,7 +363,7 @@ mod tests {
                 fs::write(mounts.path().join("cgroup.controllers"), "cpu memory\n").expect("written");
             }
             // Where nobody counts, only a limit is too much.
-            groups(None, Some(4)).apply(&pod, &amounts_of(&pod)).expect("applied");
+            groups(None, Some(4)).apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
             assert!(!path(name).exists());
             assert!(groups(Some(7), Some(4)).check().is_err_and(|why| why.contains("pids are not mounted")));
             if unified {
@@ -340,9 +372,9 @@ mod tests {
                 fs::create_dir(mounts.path().join("pids")).expect("a folder");
                 fs::write(path("cgroup.procs"), "").expect("written");
             }
-            groups(Some(7), Some(4000)).apply(&pod, &amounts_of(&pod)).expect("applied");
+            groups(Some(7), Some(4000)).apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
             assert_eq!((read(name).as_str(), read("kubepods/pids.max").as_str()), ("7", "4000"));
-            groups(None, None).apply(&pod, &amounts_of(&pod)).expect("applied");
+            groups(None, None).apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
             assert_eq!((read(name).as_str(), read("kubepods/pids.max").as_str()), ("max", "max"));
         }
     }
@@ -370,7 +402,7 @@ mod tests {
         let read = |path: &str| fs::read_to_string(mounts.path().join(path)).expect(path);
         let groups = ControlGroups::new(mounts.path(), Path::new("/"));
         let pod = pod("a", json!({"limits": {"cpu": "500m", "memory": "1Mi"}}));
-        groups.apply(&pod, &amounts_of(&pod)).expect("applied");
+        groups.apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
         assert_eq!(groups.parent(&pod), "/kubepods/poda");
         assert_eq!(read("cgroup.subtree_control"), "+cpu +memory");
         assert_eq!(read("kubepods/cgroup.subtree_control"), "+cpu +memory");

@@ -45,12 +45,11 @@ impl Protection {
 
 impl ControlGroups {
     /// Writes what the pod's group gets, and what the groups above it have together.
-    pub(super) fn protect(&self, pod: &Pod) -> io::Result<()> {
+    pub(super) fn protect(&self, pod: &Pod, limit: Option<i64>) -> io::Result<()> {
         let (_, request) = amounts::requests(pod);
         let folder = self.folder("memory", &self.group(pod));
         let own = pod::spec(pod).resources.is_some();
-        let limit = amounts::of(pod).memory.unwrap_or(0);
-        if let Some(high) = self.protection.policy.high_of_pod(request, limit).filter(|_| own) {
+        if let Some(high) = self.protection.policy.high_of_pod(request, limit.unwrap_or(0)).filter(|_| own) {
             put(&folder, "memory.high", &high.to_string())?;
         }
         if !self.protection.reserves() {
@@ -94,6 +93,7 @@ mod tests {
 
     use super::*;
     use crate::cgroups::amounts_of;
+    use crate::node_resources::Quotas;
 
     fn pod(uid: &str, resources: Value, of_pod: Value) -> Pod {
         let container = json!({"name": "c", "resources": resources});
@@ -117,7 +117,7 @@ mod tests {
         let burstable = pod("b", json!({"requests": {"memory": "2Mi"}}), Value::Null);
         let none = pod("c", json!({}), Value::Null);
         for pod in [&guaranteed, &burstable, &none] {
-            groups.apply(pod, &amounts_of(pod)).expect("applied");
+            groups.apply(pod, &amounts_of(pod, Quotas::default())).expect("applied");
         }
         assert_eq!((read("poda/memory.min"), read("burstable/podb/memory.low")), ("1048576".into(), "2097152".into()));
         assert_eq!(read("burstable/podb/memory.min") + &read("besteffort/podc/memory.low"), "");
@@ -137,7 +137,9 @@ mod tests {
             let mounts = tempfile::tempdir().expect("a folder");
             let read = |path: &str| fs::read_to_string(mounts.path().join("kubepods").join(path)).unwrap_or_default();
             let burstable = pod("b", json!({"requests": {"memory": "2Mi"}}), Value::Null);
-            groups(mounts.path(), policy).apply(&burstable, &amounts_of(&burstable)).expect("applied");
+            groups(mounts.path(), policy)
+                .apply(&burstable, &amounts_of(&burstable, Quotas::default()))
+                .expect("applied");
             assert_eq!(
                 (read("memory.min"), read("memory.low"), read("burstable/memory.low")),
                 ("0".into(), "0".into(), "0".into())
@@ -154,7 +156,7 @@ mod tests {
         let groups = groups(mounts.path(), MemoryPolicy { throttling_factor: Some(0.5), ..MemoryPolicy::default() });
         let own = json!({"requests": {"memory": "1Mi"}, "limits": {"memory": "3Mi"}});
         for pod in [pod("a", json!({}), own.clone()), pod("b", own, Value::Null)] {
-            groups.apply(&pod, &amounts_of(&pod)).expect("applied");
+            groups.apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
         }
         assert_eq!((high("a").as_deref(), high("b")), (Some("2097152"), None));
     }

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::Config;
 use crate::eviction::Signal;
+use crate::node_resources::allocatable::Capacity;
 
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
@@ -115,33 +116,49 @@ pub(crate) struct Amounts {
     pub(crate) allocatable: BTreeMap<String, Quantity>,
 }
 
+/// The machine, as far as the sums of node allocatable need it.
+pub(crate) fn of_machine(config: &Config) -> Capacity {
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let (memory, storage) = (signed(memory("MemTotal")), signed(disk(&config.root_dir).size));
+    Capacity {
+        cpu: i64::try_from(processors()).unwrap_or(i64::MAX).saturating_mul(1000),
+        memory,
+        storage,
+        processes: signed(processes().0),
+        kept_memory: config.eviction.kept_back(Signal::MemoryAvailable, memory),
+        // Nothing is known of a disk without a size.
+        kept_storage: if storage == 0 { 0 } else { config.eviction.kept_back(Signal::NodeFsAvailable, storage) },
+    }
+}
+
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 pub(crate) fn amounts(config: &Config) -> Amounts {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let pages = huge_pages();
-    let memory = memory("MemTotal");
-    let storage = disk(&config.root_dir).size;
-    let left = |signal: Signal, size: u64| {
-        let signed = i64::try_from(size).unwrap_or(i64::MAX);
-        size.saturating_sub(config.eviction.kept_back(signal, signed).try_into().unwrap_or(0))
-    };
-    let kibi = |bytes: u64| Quantity(format!("{}Ki", bytes / 1024));
-    let fixed = |capacity: &mut BTreeMap<String, Quantity>| {
-        capacity.insert("cpu".into(), Quantity(processors.to_string()));
-        capacity.insert("pods".into(), Quantity(config.max_pods.to_string()));
+    let has = of_machine(config);
+    let left = config.resources.allocatable(&has);
+    let kibi = |bytes: i64| Quantity(format!("{}Ki", bytes / 1024));
+    let fixed = |amounts: &mut BTreeMap<String, Quantity>, cpu: i64| {
+        let cpu = if cpu % 1000 == 0 { (cpu / 1000).to_string() } else { format!("{cpu}m") };
+        amounts.insert("cpu".into(), Quantity(cpu));
+        let pods = config.resources.most_pods(config.max_pods, processors());
+        amounts.insert("pods".into(), Quantity(pods.to_string()));
         for pages in &pages {
-            capacity.insert(pages.resource(), pages.amount());
+            amounts.insert(pages.resource(), pages.amount());
         }
     };
     let (mut capacity, mut allocatable) = (BTreeMap::new(), BTreeMap::new());
-    fixed(&mut capacity);
-    fixed(&mut allocatable);
-    capacity.insert("memory".into(), kibi(memory));
-    capacity.insert("ephemeral-storage".into(), kibi(storage));
+    fixed(&mut capacity, has.cpu);
+    fixed(&mut allocatable, left.cpu);
+    capacity.insert("memory".into(), kibi(has.memory));
+    capacity.insert("ephemeral-storage".into(), kibi(has.storage));
     // Huge pages are memory that nobody else can have.
     let huge = pages.iter().fold(0_u64, |sum, pages| sum.saturating_add(pages.size.saturating_mul(pages.count)));
-    allocatable.insert("memory".into(), kibi(left(Signal::MemoryAvailable, memory).saturating_sub(huge)));
-    let usable = left(Signal::NodeFsAvailable, storage);
-    allocatable.insert("ephemeral-storage".into(), Quantity(usable.to_string()));
+    let huge = i64::try_from(huge).unwrap_or(i64::MAX);
+    allocatable.insert("memory".into(), kibi(left.memory.saturating_sub(huge).max(0)));
+    allocatable.insert("ephemeral-storage".into(), Quantity(left.storage.to_string()));
     Amounts { capacity, allocatable }
 }
 

@@ -12,7 +12,7 @@ use futures::stream::BoxStream;
 use parking_lot::Mutex;
 
 use super::model::{self, PodState, Record, RunState, Sandbox, label};
-use super::{Abilities, Glimpse, Result, Runtime, RuntimeError};
+use super::{Abilities, Glimpse, Result, Running, Runtime, RuntimeError};
 
 pub(crate) struct CriRuntime {
     client: CriClient,
@@ -158,6 +158,18 @@ impl Runtime for CriRuntime {
                 (uid, pod)
             })
             .collect())
+    }
+
+    async fn running(&self) -> Result<Vec<Running>> {
+        let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
+        let filter = v1::ContainerFilter { state: Some(state), ..Default::default() };
+        let listed = self.client.list_containers(v1::ListContainersRequest { filter: Some(filter) }).await?;
+        let running = listed.containers.into_iter().filter_map(|mut container| {
+            let uid = container.labels.remove(label::POD_UID)?;
+            let name = container.labels.remove(label::CONTAINER_NAME)?;
+            Some(Running { id: container.id, uid, name })
+        });
+        Ok(running.collect())
     }
 
     async fn pod(&self, uid: &str) -> Result<PodState> {

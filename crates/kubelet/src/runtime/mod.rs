@@ -47,6 +47,14 @@ pub(crate) struct Glimpse {
     pub(crate) parts: Vec<(String, i32)>,
 }
 
+/// A container that runs, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Running {
+    pub(crate) id: String,
+    pub(crate) uid: String,
+    pub(crate) name: String,
+}
+
 /// What the kubelet asks of a runtime. Nothing else in this crate touches containers.
 #[async_trait]
 pub(crate) trait Runtime: Send + Sync + 'static {
@@ -57,6 +65,8 @@ pub(crate) trait Runtime: Send + Sync + 'static {
     async fn abilities(&self) -> Result<Abilities>;
     /// All pods of the node by uid, cheaply.
     async fn glimpse(&self) -> Result<HashMap<String, Glimpse>>;
+    /// The containers that run.
+    async fn running(&self) -> Result<Vec<Running>>;
     /// One pod in full.
     async fn pod(&self, uid: &str) -> Result<PodState>;
     /// The uids of pods in which something happened; none where the runtime cannot tell.

@@ -71,13 +71,16 @@ impl Server {
                     families.add("container_start_time_seconds", &labels, start.as_second(), None);
                 }
                 if let Some((_, spec)) = pod::container(of, container) {
-                    let size = resources::size(&spec);
-                    families.add("container_spec_cpu_period", &labels, resources::PERIOD, None);
-                    families.add("container_spec_cpu_shares", &labels, size.shares, None);
-                    if size.quota > 0 {
-                        families.add("container_spec_cpu_quota", &labels, size.quota, None);
+                    let uid = self.context.mirrors.runtime_uid(of).unwrap_or_else(|| pod::uid(of).to_owned());
+                    let placement = self.context.placement(&uid, container);
+                    let linux = resources::linux(of, &spec, &placement);
+                    let memory = linux.memory_limit_in_bytes;
+                    families.add("container_spec_cpu_period", &labels, linux.cpu_period, None);
+                    families.add("container_spec_cpu_shares", &labels, linux.cpu_shares, None);
+                    if linux.cpu_quota > 0 {
+                        families.add("container_spec_cpu_quota", &labels, linux.cpu_quota, None);
                     }
-                    families.add("container_spec_memory_limit_bytes", &labels, size.memory.max(0), None);
+                    families.add("container_spec_memory_limit_bytes", &labels, memory.max(0), None);
                 }
             }
         }

@@ -1,11 +1,15 @@
 //! `/configz`: the configuration the kubelet runs with, as a KubeletConfiguration.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use crate::backoff::go_duration;
 use crate::config::Config;
+use crate::cpu_manager::CpuManagerPolicy;
 use crate::eviction::{Amount, Threshold};
 use crate::memory_policy::SwapBehavior;
+use crate::node_resources::NodeResources;
 
 fn amount(amount: &Amount) -> String {
     match amount {
@@ -25,7 +29,7 @@ fn thresholds<'a>(
 pub(super) fn document(config: &Config, port: u16) -> Value {
     let all = || config.eviction.thresholds.iter();
     let soft = || all().filter(|t| !t.is_hard());
-    let images = &config.images;
+    let (images, resources) = (&config.images, &config.resources);
     let (set, server) = (&config.settings, &config.settings.server);
     let mut own = json!({
         "kind": "KubeletConfiguration",
@@ -53,7 +57,8 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "cgroupRoot": config.cgroup_root.to_string_lossy(),
         "cgroupsPerQOS": true,
         "cgroupDriver": "cgroupfs",
-        "cpuManagerPolicy": "none",
+        "cpuManagerPolicy": resources.cpu_manager.name(),
+        "cpuManagerReconcilePeriod": go_duration(resources.cpu_manager_reconcile_period),
         "memoryManagerPolicy": "None",
         "topologyManagerPolicy": "none",
         "topologyManagerScope": "container",
@@ -80,7 +85,7 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "evictionMaxPodGracePeriod": config.eviction.longest_grace,
         "containerLogMaxSize": config.log_size.to_string(),
         "containerLogMaxFiles": config.log_files,
-        "enforceNodeAllocatable": ["pods"],
+        "enforceNodeAllocatable": resources.enforcements.iter().map(|one| one.name()).collect::<Vec<_>>(),
         "failSwapOn": set.memory.fail_swap_on,
         "memorySwap": {"swapBehavior": match set.memory.swap {
             SwapBehavior::NoSwap => "NoSwap",
@@ -107,26 +112,61 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "localStorageCapacityIsolation": true,
         "containerRuntimeEndpoint": format!("unix://{}", config.cri_endpoint.trim_start_matches("unix://")),
     });
-    if let (Value::Object(own), Value::Object(figures), Value::Object(limits)) = (&mut own, figures, limits) {
-        own.extend(figures.into_iter().chain(limits));
+    if let (Value::Object(own), Value::Object(figures), Value::Object(limits), Value::Object(kept)) =
+        (&mut own, figures, limits, kept(resources))
+    {
+        own.extend(figures.into_iter().chain(limits).chain(kept));
     }
     json!({"kubeletconfig": own})
+}
+
+/// What is kept from pods; what was not given is left out, as upstream leaves it out.
+fn kept(resources: &NodeResources) -> Value {
+    let mut kept = json!({
+        "cpuCFSQuota": resources.quotas.enforced,
+        "cpuCFSQuotaPeriod": ferry_semantics::duration::show_unsigned(Duration::from_micros(resources.quotas.period.unsigned_abs())),
+        "podsPerCore": resources.pods_per_core,
+    });
+    for (field, map) in
+        [("systemReserved", &resources.system_reserved.given), ("kubeReserved", &resources.kube_reserved.given)]
+    {
+        if !map.is_empty() {
+            kept[field] = json!(map);
+        }
+    }
+    let cpus = resources.reserved_cpus.to_string();
+    for (field, text) in [
+        ("reservedSystemCPUs", &cpus),
+        ("systemReservedCgroup", &resources.system_cgroup),
+        ("kubeReservedCgroup", &resources.kube_cgroup),
+    ] {
+        if !text.is_empty() {
+            kept[field] = json!(text);
+        }
+    }
+    if let CpuManagerPolicy::Static(options) = &resources.cpu_manager
+        && !options.given.is_empty()
+    {
+        kept["cpuManagerPolicyOptions"] = json!(options.given);
+    }
+    kept
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eviction::{Eviction, Statements};
+    use crate::eviction::{self, Eviction};
+    use crate::node_resources::Statements;
 
     #[test]
     fn thresholds_are_told_as_they_were_given() {
         let address = "127.0.0.1".parse().expect("an address");
         let mut config = Config::new("n", address, "/run/c.sock", "/var/lib/kubelet");
-        let statements = Statements {
+        let statements = eviction::Statements {
             soft: Some("memory.available<1Gi"),
             soft_grace: Some("memory.available=1m30s"),
             minimum_reclaim: Some("nodefs.available=2Gi"),
-            ..Statements::default()
+            ..eviction::Statements::default()
         };
         config.eviction = Eviction::default().with(statements).expect("thresholds");
         let told = &document(&config, 10250)["kubeletconfig"];
@@ -137,5 +177,31 @@ mod tests {
         assert_eq!(told["evictionMinimumReclaim"], json!({"nodefs.available": "2Gi"}));
         assert_eq!((&told["containerLogMaxSize"], &told["maxPods"]), (&json!("10485760"), &json!(110)));
         assert_eq!(told["containerRuntimeEndpoint"], "unix:///run/c.sock");
+    }
+
+    #[test]
+    fn what_is_kept_from_pods_is_told() {
+        let address = "127.0.0.1".parse().expect("an address");
+        let mut config = Config::new("n", address, "/run/c.sock", "/var/lib/kubelet");
+        let told = document(&config, 10250)["kubeletconfig"].take();
+        assert_eq!(told["enforceNodeAllocatable"], json!(["pods"]));
+        assert_eq!((&told["cpuManagerPolicy"], &told["cpuCFSQuotaPeriod"]), (&json!("none"), &json!("100ms")));
+        assert_eq!((told.get("systemReserved"), told.get("reservedSystemCPUs")), (None, None));
+        config.resources = NodeResources::new(&Statements {
+            system_reserved: [("memory".to_owned(), "1Gi".to_owned())].into(),
+            reserved_system_cpus: "1,0".to_owned(),
+            enforce_node_allocatable: Some(Vec::new()),
+            cpu_cfs_quota_period: Some(Duration::from_millis(5)),
+            cpu_manager_policy: Some("static".to_owned()),
+            cpu_manager_policy_options: [("full-pcpus-only".to_owned(), "true".to_owned())].into(),
+            ..Statements::default()
+        })
+        .expect("taken");
+        let told = document(&config, 10250)["kubeletconfig"].take();
+        assert_eq!(told["enforceNodeAllocatable"], json!([]));
+        assert_eq!(told["systemReserved"], json!({"cpu": "2", "memory": "1Gi"}));
+        assert_eq!(told["reservedSystemCPUs"], "0-1");
+        assert_eq!((&told["cpuManagerPolicy"], &told["cpuCFSQuotaPeriod"]), (&json!("static"), &json!("5ms")));
+        assert_eq!(told["cpuManagerPolicyOptions"], json!({"full-pcpus-only": "true"}));
     }
 }

@@ -28,6 +28,7 @@ pub(crate) struct Prepared<'a> {
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) devices: Vec<Device>,
+    pub(crate) placement: resources::Placement,
     pub(crate) seccomp: Seccomp,
     pub(crate) memory: MemoryPolicy,
     pub(crate) machine: crate::memory_policy::Machine,
@@ -87,7 +88,7 @@ pub(crate) fn config(prepared: Prepared<'_>) -> Result<ContainerConfig, String> 
         tty: container.tty == Some(true),
         linux: Some(LinuxContainerConfig {
             resources: Some(prepared.memory.applied(
-                resources::linux(pod, container, prepared.machine.memory),
+                resources::linux(pod, container, &prepared.placement),
                 pod,
                 container,
                 &prepared.machine,

@@ -4,6 +4,7 @@ use ferry_cri::v1::{HugepageLimit, LinuxContainerResources};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::node::capacity::{self, HugePages};
+use crate::node_resources::Quotas;
 use crate::pod::{self, Role};
 use crate::quantity;
 
@@ -21,8 +22,8 @@ pub(crate) fn shares(milli: i64) -> i64 {
 }
 
 /// Microseconds per period; zero for no limit.
-pub(crate) fn quota(milli: i64) -> i64 {
-    if milli <= 0 { 0 } else { (milli.saturating_mul(PERIOD) / 1000).max(SHORTEST_QUOTA) }
+pub(crate) fn quota(milli: i64, period: i64) -> i64 {
+    if milli <= 0 { 0 } else { (milli.saturating_mul(period) / 1000).max(SHORTEST_QUOTA) }
 }
 
 /// The amounts that may change while a container runs.
@@ -39,15 +40,21 @@ pub(crate) fn size(container: &Container) -> Size {
     let resources = container.resources.as_ref();
     let limit = |key: &str| resources.and_then(|r| r.limits.as_ref()?.get(key));
     let request = |key: &str| resources.and_then(|r| r.requests.as_ref()?.get(key));
-    let processor_limit = limit("cpu").and_then(quantity::milli).unwrap_or(0);
+    let processor_limit = processor_limit(container);
     // Without a request, the limit is the request.
     let processor = request("cpu").and_then(quantity::milli).unwrap_or(processor_limit);
     Size {
         shares: shares(processor),
-        quota: quota(processor_limit),
+        quota: quota(processor_limit, PERIOD),
         memory: limit("memory").and_then(quantity::value).unwrap_or(0).max(0),
         memory_request: memory_request(container),
     }
+}
+
+/// In thousandths; zero for none.
+fn processor_limit(container: &Container) -> i64 {
+    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    limits.and_then(|limits| limits.get("cpu")).and_then(quantity::milli).unwrap_or(0)
 }
 
 /// How many bytes of each size of huge pages the container may have: those it asks for, and none besides.
@@ -58,12 +65,30 @@ fn huge_page_limits(container: &Container, sizes: &[HugePages]) -> Vec<HugepageL
     sizes.iter().map(|pages| HugepageLimit { page_size: pages.cgroup_name(), limit: bytes(pages) }).collect()
 }
 
-pub(crate) fn linux(pod: &Pod, container: &Container, node_memory: i64) -> LinuxContainerResources {
-    let size = size(container);
+/// What the node gives a container, beside what the container says of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Placement {
+    /// In bytes, of the whole node.
+    pub(crate) node_memory: i64,
+    pub(crate) quotas: Quotas,
+    /// The container has CPUs of its own, and no other limit of processor time.
+    pub(crate) exclusive: bool,
+    /// Where it may run, as the kernel writes sets; empty for anywhere.
+    pub(crate) cpus: String,
+}
+
+pub(crate) fn linux(pod: &Pod, container: &Container, placement: &Placement) -> LinuxContainerResources {
+    let (size, node_memory) = (size(container), placement.node_memory);
+    let (cpu_period, cpu_quota) = match placement.quotas {
+        Quotas { enforced: false, .. } => (0, 0),
+        Quotas { period, .. } if placement.exclusive => (period, -1),
+        Quotas { period, .. } => (period, quota(processor_limit(container), period)),
+    };
     LinuxContainerResources {
         cpu_shares: size.shares,
-        cpu_period: PERIOD,
-        cpu_quota: size.quota,
+        cpu_period,
+        cpu_quota,
+        cpuset_cpus: placement.cpus.clone(),
         memory_limit_in_bytes: size.memory,
         oom_score_adj: oom_score(pod, container, node_memory),
         hugepage_limits: huge_page_limits(container, &capacity::huge_pages()),
@@ -122,7 +147,8 @@ mod tests {
                 json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}),
             )
             .expect("a pod");
-            let linux = linux(&pod, &pod::containers(&pod)[0], 1000);
+            let placement = Placement { node_memory: 1000, ..Placement::default() };
+            let linux = linux(&pod, &pod::containers(&pod)[0], &placement);
             let seen = (linux.cpu_shares, linux.cpu_quota, linux.memory_limit_in_bytes, linux.oom_score_adj);
             assert_eq!(seen, expected, "{resources}");
         };
@@ -130,5 +156,24 @@ mod tests {
         check(json!({"requests": {"cpu": "500m"}}), (512, 0, 0, 999));
         check(json!({"limits": {"cpu": "250m"}, "requests": {"memory": "100"}}), (256, 25_000, 0, 900));
         check(json!({"limits": {"cpu": "1m", "memory": "64Mi"}}), (2, 1000, 67_108_864, -997));
+    }
+
+    #[test]
+    fn processor_limits_are_enforced_as_the_node_says() {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
+            {"name": "c", "resources": {"limits": {"cpu": "2"}}}]}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let check = |enforced: bool, period: i64, exclusive: bool, want: (i64, i64)| {
+            let quotas = Quotas { enforced, period };
+            let placement = Placement { quotas, exclusive, cpus: "0-1".to_owned(), ..Placement::default() };
+            let linux = linux(&pod, &pod::containers(&pod)[0], &placement);
+            assert_eq!((linux.cpu_quota, linux.cpu_period), want, "{enforced} {period} {exclusive}");
+            assert_eq!((linux.cpu_shares, linux.cpuset_cpus.as_str()), (2048, "0-1"));
+        };
+        check(true, 100_000, false, (200_000, 100_000));
+        check(true, 5000, false, (10_000, 5000));
+        check(true, 5000, true, (-1, 5000));
+        check(false, 5000, false, (0, 0));
+        check(false, 5000, true, (0, 0));
     }
 }

@@ -255,7 +255,7 @@ impl Worker {
         if starts || runs {
             // A pod that shrinks cannot get less than its containers still have: they go first, and it is tried again.
             let shrinks = actions.iter().any(|a| matches!(a, Action::Resize { .. }));
-            if !self.apply_limits(shrinks) && starts {
+            if !self.cannot_be_resized(state) && !self.apply_limits(shrinks) && starts {
                 return Next::Wait(self.later(RUNTIME_RETRY));
             }
             match self.mount_volumes(state).await {
@@ -297,7 +297,7 @@ impl Worker {
             Action::Kill { id, name, why } => self.kill_unhealthy(state, &id, &name, &why).await,
             Action::Remove { id, name } => self.remove_container(state, &id, &name).await,
             Action::Forget { id, name } => self.forget_container(state, &id, &name).await,
-            Action::Resize { id, name } => self.resize(&id, &name).await,
+            Action::Resize { id, name } => self.resize(state, &id, &name).await,
         }
     }
 
@@ -313,7 +313,7 @@ impl Worker {
 
     /// Makes the pod's control group, and writes its limits when they changed.
     fn apply_limits(&mut self, again: bool) -> bool {
-        let limits = cgroups::amounts_of(&self.pod);
+        let limits = cgroups::amounts_of(&self.pod, self.context.pod_quotas(&self.uid));
         if self.limits.as_ref() == Some(&limits) {
             return true;
         }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::Worker;
 use crate::pod;
-use crate::runtime::PodState;
+use crate::runtime::{PodState, Record};
 use crate::spec::resources::{self, Size};
 
 /// What the running containers have been given, by container id.
@@ -62,12 +62,28 @@ impl Worker {
         }
     }
 
-    pub(super) async fn resize(&mut self, id: &str, name: &str) {
+    /// Whether the pod wants other processor time for what runs and cannot have it: CPUs are given out once.
+    pub(super) fn cannot_be_resized(&self, state: &PodState) -> bool {
+        let keeps = self.context.hardware.cpus.is_static() && pod::qos_class(&self.pod) == "Guaranteed";
+        let differs = |record: &Record| {
+            let wanted = pod::container(&self.pod, &record.name).map(|(_, container)| resources::size(&container));
+            wanted.zip(self.sizes.given.get(&record.id)).is_some_and(|(wanted, given)| wanted.shares != given.shares)
+        };
+        keeps && state.running().any(differs)
+    }
+
+    pub(super) async fn resize(&mut self, state: &PodState, id: &str, name: &str) {
         let pod = self.pod.clone();
         let Some((_, container)) = pod::container(&pod, name) else { return };
         let wanted = resources::size(&container);
+        if self.cannot_be_resized(state) {
+            let text = "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"";
+            self.events().pod(EventType::Warning, "ResizeInfeasible", text);
+            self.sizes.refused.insert(id.to_owned(), wanted);
+            return;
+        }
         let machine = self.context.memory_machine();
-        let amounts = resources::linux(&pod, &container, machine.memory);
+        let amounts = resources::linux(&pod, &container, &self.context.placement(&self.uid, name));
         let amounts = self.context.config.settings.memory.applied(amounts, &pod, &container, &machine);
         let (runtime, resized) = (self.context.runtime.clone(), id.to_owned());
         let call = async move { runtime.update_resources(&resized, amounts).await };

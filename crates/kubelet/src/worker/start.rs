@@ -258,6 +258,7 @@ impl Worker {
             variables,
             mounts,
             devices,
+            placement: self.context.placement(&self.uid, &container.name),
             seccomp: Seccomp {
                 root: self.context.config.root_dir.join("seccomp").to_string_lossy().into_owned(),
                 runtime_default: self.context.config.settings.seccomp_default,

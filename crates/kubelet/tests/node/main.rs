@@ -5,6 +5,7 @@
 mod api;
 mod claims;
 mod containerd;
+mod cpus;
 mod devices;
 mod endings;
 mod evictions;
@@ -170,6 +171,7 @@ async fn pods_live_and_die_on_a_real_node() {
     claims::claimed_devices_are_prepared_and_given_back(&api, &containerd).await;
     evictions::a_node_short_of_memory_lets_pods_go(&api, &containerd).await;
     shutdown::pods_end_before_the_machine(&api, &containerd).await;
+    cpus::cpus_and_memory_are_kept_and_given_out(&api, &containerd).await;
 }
 
 async fn a_pod_runs_with_its_environment(node: &Node) {

@@ -1,0 +1,69 @@
+//! What the CPU manager counts, under upstream's names.
+
+use ferry_metrics::{Kind, Page};
+
+use super::policy::{Given, StaticPolicy};
+use super::state::State;
+use super::topology::Level;
+use crate::status::WaitReason;
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    requests: u64,
+    errors: u64,
+    whole_cores: u64,
+    not_whole_cores: u64,
+    one_cache: u64,
+}
+
+impl Counts {
+    /// `asked` containers were to get CPUs of their own.
+    pub(super) fn asked(&mut self, asked: usize, full_cores_only: bool, given: Result<&[Given], &WaitReason>) {
+        let asked = asked as u64;
+        self.requests += asked;
+        match given {
+            Ok(given) => {
+                self.whole_cores += if full_cores_only { asked } else { 0 };
+                self.one_cache += given.iter().filter(|one| one.cache_aligned).count() as u64;
+            }
+            Err(_) => {
+                self.errors += 1;
+                self.not_whole_cores += u64::from(full_cores_only);
+            }
+        }
+    }
+
+    pub(super) fn text(&self, policy: Option<&StaticPolicy>, state: &State) -> String {
+        let mut page = Page::new();
+        let mut counter = |name: &str, help: &str, value: u64| {
+            page.family(name, Kind::Counter, help).sample("", value);
+        };
+        let help = "The number of cpu core allocations which required pinning.";
+        counter("kubelet_cpu_manager_pinning_requests_total", help, self.requests);
+        let help = "The number of cpu core allocations which required pinning failed.";
+        counter("kubelet_cpu_manager_pinning_errors_total", help, self.errors);
+        let Some(policy) = policy else { return page.into_text() };
+        let exclusive = state.exclusive();
+        let help = "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.";
+        let shared = policy.available(state).len() * 1000;
+        page.family("kubelet_cpu_manager_shared_pool_size_millicores", Kind::Gauge, help).sample("", shared);
+        let help = "The total number of CPUs exclusively allocated to containers running on this node";
+        page.family("kubelet_cpu_manager_exclusive_cpu_allocation_count", Kind::Gauge, help)
+            .sample("", exclusive.len());
+        let help = "Number of CPUs allocated per NUMA node";
+        let mut family = page.family("kubelet_cpu_manager_allocation_per_numa", Kind::Gauge, help);
+        for node in policy.topology.groups(Level::Node, &policy.topology.all()).into_keys() {
+            let count = exclusive.common(&policy.topology.group(Level::Node, node)).len();
+            family.sample(&format!("numa_node=\"{node}\""), count);
+        }
+        let of = |boundary: &str| format!("scope=\"container\",boundary=\"{boundary}\"");
+        let help = "Cumulative number of aligned compute resources allocated to containers by alignment type.";
+        let mut family = page.family("kubelet_container_aligned_compute_resources_count", Kind::Counter, help);
+        family.sample(&of("physical_cpu"), self.whole_cores).sample(&of("uncore_cache"), self.one_cache);
+        let help =
+            "Cumulative number of failures to allocate aligned compute resources to containers by alignment type.";
+        let mut family = page.family("kubelet_container_aligned_compute_resources_failure_count", Kind::Counter, help);
+        family.sample(&of("physical_cpu"), self.not_whole_cores);
+        page.into_text()
+    }
+}

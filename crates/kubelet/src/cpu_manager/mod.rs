@@ -1,0 +1,166 @@
+//! The CPU manager: which CPUs containers may use.
+//!
+//! [`policy`] decides, and is pure, as are [`take`] and [`distribute`] below it; [`topology`] reads the machine, [`checkpoint`]
+//! carries the state over a restart, [`reconcile`] moves the containers that run.
+
+mod checkpoint;
+mod cpuset;
+mod distribute;
+mod metrics;
+mod options;
+mod policy;
+mod reconcile;
+mod state;
+mod take;
+pub(crate) mod topology;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::node_resources::NodeResources;
+use crate::pod;
+use crate::status::WaitReason;
+pub(crate) use cpuset::CpuSet;
+use metrics::Counts;
+pub(crate) use options::CpuManagerPolicy;
+use policy::{StaticPolicy, exclusive_cpus};
+pub(crate) use reconcile::reconcile;
+use state::State;
+use topology::Topology;
+
+/// NUMA nodes by their numbers.
+pub(crate) type NodeSet = BTreeSet<u32>;
+
+#[derive(Debug)]
+pub(crate) struct CpuManager {
+    /// None gives nothing out.
+    policy: Option<StaticPolicy>,
+    file: PathBuf,
+    state: Mutex<State>,
+    /// Counts the changes of the state: containers that run have to move.
+    changes: watch::Sender<u64>,
+    counts: Mutex<Counts>,
+}
+
+impl CpuManager {
+    /// With the state that an earlier kubelet of this node has left; an error where that does not fit.
+    pub(crate) fn open(root_dir: &Path, resources: &NodeResources, topology: Topology) -> Result<Self, String> {
+        let all = topology.all();
+        if !resources.reserved_cpus.is_within(&all) {
+            return Err(format!("reserved-cpus: {} is not a subset of online-cpus: {all}", resources.reserved_cpus));
+        }
+        let (name, file) = (resources.cpu_manager.name(), checkpoint::path(root_dir));
+        let policy = match &resources.cpu_manager {
+            CpuManagerPolicy::None => None,
+            CpuManagerPolicy::Static(options) => {
+                let made =
+                    StaticPolicy::new(topology, resources.reserved_cpu(), &resources.reserved_cpus, options.clone());
+                Some(made.map_err(|why| format!("[cpumanager] new static policy error: {why}"))?)
+            }
+        };
+        let mut state = checkpoint::read(&file, name)?.unwrap_or_default();
+        if let Some(policy) = &policy {
+            policy.start(&mut state).map_err(|why| {
+                format!("invalid state, please drain node and remove policy state file {}: {why}", file.display())
+            })?;
+        }
+        let manager =
+            Self { policy, file, state: Mutex::new(state), changes: watch::Sender::new(0), counts: Mutex::default() };
+        manager.write(&manager.state.lock())?;
+        Ok(manager)
+    }
+
+    fn write(&self, state: &State) -> Result<(), String> {
+        let name = if self.policy.is_some() { "static" } else { "none" };
+        let written = checkpoint::write(&self.file, &checkpoint::text(name, state));
+        written.map_err(|error| format!("could not save checkpoint {}: {error}", self.file.display()))
+    }
+
+    /// Gives the containers of a pod their CPUs; those they have stay theirs. A pod that cannot have them is refused.
+    pub(crate) fn allocate(&self, of: &Pod, near: &dyn Fn(&str) -> Option<NodeSet>) -> Result<(), WaitReason> {
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let all = pod::init_containers(of).iter().chain(pod::containers(of));
+        let asked = all.filter(|container| exclusive_cpus(of, container) > 0).count();
+        if asked == 0 {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let mut next = state.clone();
+        let given = policy.allocate(&mut next, of, near).and_then(|given| {
+            // What is not written down would be given out twice after a restart.
+            self.write(&next).map(|()| given).map_err(|why| WaitReason {
+                reason: "UnexpectedAdmissionError".to_owned(),
+                message: format!("Allocate failed due to {why}, which is unexpected"),
+            })
+        });
+        self.counts.lock().asked(asked, policy.options.full_cores_only, given.as_deref());
+        given?;
+        self.put(&mut state, next);
+        Ok(())
+    }
+
+    fn put(&self, state: &mut State, next: State) {
+        if *state != next {
+            *state = next;
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// The CPUs of a pod without processes are everybody's again.
+    pub(crate) fn release(&self, uid: &str) {
+        let mut state = self.state.lock();
+        let mut next = state.clone();
+        if !next.release(uid) {
+            return;
+        }
+        if let Err(why) = self.write(&next) {
+            // It is written with the next change; a kubelet that starts before gives it back then.
+            tracing::warn!("{why}");
+        }
+        self.put(&mut state, next);
+    }
+
+    /// Pods that have CPUs of their own.
+    pub(crate) fn holders(&self) -> Vec<String> {
+        self.state.lock().assigned.keys().cloned().collect()
+    }
+
+    /// The CPUs of its own that a container has.
+    pub(crate) fn exclusive(&self, uid: &str, container: &str) -> CpuSet {
+        self.state.lock().of(uid, container).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn has_exclusive(&self, uid: &str) -> bool {
+        self.state.lock().assigned.contains_key(uid)
+    }
+
+    /// Where a container may run; empty for anywhere.
+    pub(crate) fn affinity(&self, uid: &str, container: &str) -> CpuSet {
+        self.state.lock().of_or_shared(uid, container).clone()
+    }
+
+    /// All that can be given out.
+    pub(crate) fn allocatable(&self) -> CpuSet {
+        self.policy.as_ref().map(StaticPolicy::allocatable).unwrap_or_default()
+    }
+
+    pub(crate) fn is_static(&self) -> bool {
+        self.policy.is_some()
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// In the format of Prometheus.
+    pub(crate) fn metrics(&self) -> String {
+        self.counts.lock().text(self.policy.as_ref(), &self.state.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+use serde_json::json;
+
+use super::topology::machines;
+use super::*;
+use crate::node_resources::Statements;
+
+fn resources(policy: &str, cpu: &str, named: &str) -> NodeResources {
+    NodeResources::new(&Statements {
+        kube_reserved: [("cpu".to_owned(), cpu.to_owned())].into(),
+        reserved_system_cpus: named.to_owned(),
+        cpu_manager_policy: Some(policy.to_owned()),
+        ..Statements::default()
+    })
+    .expect("taken")
+}
+
+fn pod(uid: &str) -> Pod {
+    let amounts = json!({"cpu": "1", "memory": "1Mi"});
+    let container = json!({"name": "a", "resources": {"limits": amounts, "requests": amounts}});
+    let pod = json!({"metadata": {"name": uid, "uid": uid}, "spec": {"containers": [container]}});
+    serde_json::from_value(pod).expect("a pod")
+}
+
+#[test]
+fn cpus_are_given_out_written_down_and_given_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |policy: &str| CpuManager::open(folder.path(), &resources(policy, "500m", ""), machines::small());
+    let manager = open("static").expect("opened");
+    manager.allocate(&pod("p"), &|_| None).expect("given");
+    assert_eq!(
+        (manager.exclusive("p", "a").to_string(), manager.affinity("q", "a").to_string()),
+        ("1".to_owned(), "0".to_owned())
+    );
+    assert!(manager.allocate(&pod("q"), &|_| None).is_err_and(|why| why.reason == "UnexpectedAdmissionError"));
+    let metrics = manager.metrics();
+    for line in [
+        "kubelet_cpu_manager_pinning_requests_total 2",
+        "kubelet_cpu_manager_pinning_errors_total 1",
+        "kubelet_cpu_manager_shared_pool_size_millicores 0",
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count 1",
+        "kubelet_cpu_manager_allocation_per_numa{numa_node=\"0\"} 1",
+        "kubelet_container_aligned_compute_resources_count{scope=\"container\",boundary=\"uncore_cache\"} 1",
+    ] {
+        assert!(metrics.lines().any(|seen| seen == line), "{line} in {metrics}");
+    }
+    // Another kubelet of the same node goes on with it.
+    let again = open("static").expect("opened");
+    assert_eq!((again.holders(), again.exclusive("p", "a").to_string()), (vec!["p".to_owned()], "1".to_owned()));
+    let why = open("none").expect_err("refused");
+    assert!(why.contains("configured policy \"none\" differs from state checkpoint policy \"static\""), "{why}");
+    let mut changes = again.changes();
+    again.release("p");
+    assert!(changes.has_changed().is_ok_and(|changed| changed) && !again.has_exclusive("p"));
+    changes.borrow_and_update();
+    again.release("p");
+    assert!(changes.has_changed().is_ok_and(|changed| !changed));
+    assert_eq!(open("static").expect("opened").affinity("q", "a").to_string(), "0-1");
+}
+
+#[test]
+fn without_a_policy_nothing_is_said_of_cpus() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager = CpuManager::open(folder.path(), &NodeResources::default(), machines::small()).expect("opened");
+    manager.allocate(&pod("p"), &|_| None).expect("nothing to do");
+    assert!(manager.affinity("p", "a").is_empty() && manager.allocatable().is_empty() && !manager.is_static());
+}
+
+#[test]
+fn a_reservation_that_the_machine_cannot_keep_is_refused() {
+    let check = |cpu: &str, named: &str, want: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let got = CpuManager::open(folder.path(), &resources("static", cpu, named), machines::small());
+        assert_eq!(got.err().as_deref(), Some(want));
+    };
+    let none = "[cpumanager] new static policy error: the static policy requires systemreserved.cpu + kubereserved.cpu to be \
+                greater than zero";
+    check("0", "", none);
+    check("1", "1-3", "reserved-cpus: 1-3 is not a subset of online-cpus: 0-1");
+}
