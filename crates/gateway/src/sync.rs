@@ -9,6 +9,7 @@ use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use serde_json::json;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
 use crate::api::GROUP;
@@ -64,8 +65,16 @@ pub async fn run(config: Config, client: Client, informers: &Informers, recorder
         recorder,
     };
     loop {
-        controller.turn();
+        off_the_worker(|| controller.turn());
         controller.wait().await;
+    }
+}
+
+/// Tables of very many routes take their time, and others want to go on meanwhile.
+fn off_the_worker(work: impl FnOnce()) {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 

@@ -19,6 +19,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
 
 use super::conditions::Problem;
+use super::expressions::Expressions;
 use super::objects::{Objects, Referrer};
 use crate::api::ObjectRef;
 
@@ -70,6 +71,8 @@ pub struct Certificates {
     keys: Memo<CertifiedKey>,
     servers: Memo<rustls::ServerConfig>,
     clients: Memo<rustls::ClientConfig>,
+    /// Kept from one moment to the next as certificates are.
+    pub expressions: Expressions,
 }
 
 /// Whom a client must be known by.
@@ -129,6 +132,7 @@ impl Certificates {
         self.keys.sweep();
         self.servers.sweep();
         self.clients.sweep();
+        self.expressions.sweep();
     }
 
     /// The key pair of a Secret of type kubernetes.io/tls.

@@ -14,9 +14,9 @@ use rustls_pki_types::ServerName;
 use super::annotations::{Annotations, Auth, BackendProtocol, Canary};
 use super::backends::{Asker, Backends, Use};
 use super::certificates::{Certificates, data};
+use super::expressions::{Budget, Scope};
 use super::objects::{Objects, Referrer, age, name, namespace};
 use super::options::Options;
-use super::rules;
 use crate::INGRESS_CONTROLLER;
 use crate::table::{
     Affinity, BackendTls, BasicAuth, Broken, Carrier, Cors, Depth, Entry, Extras, Filters, Hostname, HttpRoutes,
@@ -90,6 +90,8 @@ pub fn resolve(backends: &Backends<'_>, certificates: &Certificates) -> Outcome 
         add_paths(&mut outcome, backends, ingress, &annotations, &mut paths);
         add_certificates(&mut outcome, objects, certificates, ingress, &mut listeners);
     }
+    let budget = certificates.expressions.of_ingresses();
+    let means = Means { objects, budget: &budget };
     let (mut plain, mut secure) = (Vec::new(), Vec::new());
     for ((hostname, path, kind), spot) in paths {
         let has_tls = listeners.keys().any(|name| match (name, &hostname) {
@@ -97,7 +99,7 @@ pub fn resolve(backends: &Backends<'_>, certificates: &Certificates) -> Outcome 
             (Some(name), Some(host)) => name == host || matches!(host, Hostname::Exact(host) if name.matches(host)),
             (Some(_), None) => false,
         });
-        let entries = entries(backends.objects, &mut outcome, &hostname, &path, &kind, spot, has_tls);
+        let entries = entries(&means, &mut outcome, &hostname, &path, &kind, spot, has_tls);
         plain.extend(entries.0);
         secure.extend(entries.1);
     }
@@ -280,9 +282,15 @@ fn unverified(backends: &Backends<'_>, key: &ObjectKey, port: &ServicePort, is_g
 
 type Entries = Vec<(Option<Hostname>, Arc<Entry>)>;
 
+/// What entries are made from, beside their path.
+struct Means<'a> {
+    objects: &'a Objects,
+    budget: &'a Budget<'a>,
+}
+
 /// The entries at the plain port and at the one with TLS.
 fn entries(
-    objects: &Objects,
+    means: &Means<'_>,
     outcome: &mut Outcome,
     hostname: &Option<Hostname>,
     path: &str,
@@ -292,7 +300,8 @@ fn entries(
 ) -> (Entries, Entries) {
     let Path { ingress, annotations, order, target, canaries } = spot;
     let is_regex = annotations.use_regex || annotations.rewrite_target.as_deref().is_some_and(|to| to.contains('$'));
-    let compiled = is_regex.then(|| rules::expression(&format!("^{path}"), path, true));
+    let scope = means.budget.of(namespace(&ingress.metadata));
+    let compiled = is_regex.then(|| scope.expression(&format!("^{path}"), path, true));
     let matcher = match (&compiled, kind) {
         (Some(Ok(regex)), _) => PathMatcher::Regex(regex.clone()),
         (Some(Err(problem)), _) => {
@@ -305,7 +314,7 @@ fn entries(
     if let Some(auth) = &annotations.auth {
         outcome.secrets.insert(users_of(&ingress, auth));
     }
-    let extras = extras(objects, &ingress, &annotations);
+    let extras = extras(means.objects, &ingress, &annotations);
     let filters = filters(&annotations, compiled.and_then(Result::ok));
     let redirect = annotations.force_ssl_redirect || has_tls && annotations.ssl_redirect.unwrap_or(true);
     let label: Box<str> = format!("Ingress {}", name(&ingress.metadata)).into();
@@ -359,7 +368,7 @@ fn entries(
     for (canary, canary_target) in &canaries {
         let alone = || vec![(1, canary_target.clone())];
         let main = || vec![(1, target.clone())];
-        for (text, to_canary) in canary_matches(canary) {
+        for (text, to_canary) in canary_matches(canary, scope) {
             let matcher = Matcher { headers: vec![text], ..Matcher::path(matcher.clone()) };
             if to_canary {
                 put(matcher, &alone);
@@ -372,13 +381,13 @@ fn entries(
 }
 
 /// Headers that decide, and whether for the canary.
-fn canary_matches(canary: &Canary) -> Vec<((HeaderName, Text), bool)> {
+fn canary_matches(canary: &Canary, scope: Scope<'_>) -> Vec<((HeaderName, Text), bool)> {
     let mut found = Vec::new();
     if let Some(header) = canary.header.as_ref().and_then(|name| HeaderName::from_bytes(name.as_bytes()).ok()) {
         match (&canary.header_value, &canary.header_pattern) {
             (Some(value), _) => found.push(((header, Text::Exact(value.as_str().into())), true)),
             (None, Some(pattern)) => {
-                if let Ok(regex) = rules::expression(pattern, pattern, false) {
+                if let Ok(regex) = scope.expression(pattern, pattern, false) {
                     found.push(((header, Text::Regex(regex)), true));
                 }
             }
@@ -391,7 +400,7 @@ fn canary_matches(canary: &Canary) -> Vec<((HeaderName, Text), bool)> {
     if let Some(cookie) = &canary.cookie {
         for (value, to_canary) in [("always", true), ("never", false)] {
             let pattern = format!("(?:^|; *){}={value}(?:$|;)", regex::escape(cookie));
-            if let Ok(regex) = rules::expression(&pattern, &pattern, false) {
+            if let Ok(regex) = scope.expression(&pattern, &pattern, false) {
                 found.push(((http::header::COOKIE, Text::Regex(regex)), to_canary));
             }
         }

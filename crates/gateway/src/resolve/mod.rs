@@ -6,6 +6,7 @@ mod attach;
 mod backends;
 pub mod certificates;
 mod conditions;
+mod expressions;
 mod filters;
 mod incremental;
 pub mod ingress;

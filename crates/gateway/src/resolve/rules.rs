@@ -7,10 +7,10 @@ use std::time::Duration;
 use http::Method;
 use http::header::HeaderName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use regex::{Regex, RegexBuilder};
 
 use super::backends::{Asker, Backends, Use};
 use super::conditions::Problem;
+use super::expressions::Scope;
 use super::filters;
 use super::options::Options;
 use crate::api::{
@@ -18,8 +18,6 @@ use crate::api::{
 };
 use crate::table::{Affinity, Carrier, Extras, Matcher, PathMatcher, Retry, Rule, Split, Text, Weighted};
 
-/// An expression may not take more memory than this once it is compiled.
-const MOST_REGEX: usize = 256 << 10;
 const FIRST_BACKOFF: Duration = Duration::from_millis(25);
 
 /// A route as the table has it.
@@ -31,25 +29,16 @@ pub struct Compiled {
     pub unsupported: Option<Problem>,
 }
 
-/// An expression that has to match the whole text.
-pub fn whole(pattern: &str) -> Result<Regex, Problem> {
-    expression(&format!("^(?:{pattern})$"), pattern, false)
-}
-
-pub fn expression(full: &str, shown: &str, ignore_case: bool) -> Result<Regex, Problem> {
-    RegexBuilder::new(full).case_insensitive(ignore_case).size_limit(MOST_REGEX).build().map_err(|_| {
-        Problem::new("UnsupportedValue", format!("{shown:?} is not a regular expression that can be used"))
-    })
-}
-
 pub fn http(backends: &Backends<'_>, asker: Asker<'_>, route: &HTTPRoute) -> Compiled {
     let name: Box<str> = format!("HTTPRoute {}", super::objects::name(&route.metadata)).into();
+    let budget = backends.certificates.expressions.of_route();
+    let scope = budget.of(super::objects::namespace(&route.metadata));
     let mut compiled = Compiled::default();
     for (place, spec) in route.spec.rules.iter().enumerate() {
         let matches = if spec.matches.is_empty() {
             Ok(vec![Matcher::path(PathMatcher::prefix("/"))])
         } else {
-            spec.matches.iter().map(http_match).collect()
+            spec.matches.iter().map(|one| http_match(one, scope)).collect()
         };
         let parts = Parts { filters: &spec.filters, backends: &spec.backend_refs, purpose: Use::Http };
         let named = spec.name.clone().unwrap_or_else(|| place.to_string());
@@ -82,12 +71,14 @@ pub fn http(backends: &Backends<'_>, asker: Asker<'_>, route: &HTTPRoute) -> Com
 
 pub fn grpc(backends: &Backends<'_>, asker: Asker<'_>, route: &GRPCRoute) -> Compiled {
     let name: Box<str> = format!("GRPCRoute {}", super::objects::name(&route.metadata)).into();
+    let budget = backends.certificates.expressions.of_route();
+    let scope = budget.of(super::objects::namespace(&route.metadata));
     let mut compiled = Compiled::default();
     for (place, spec) in route.spec.rules.iter().enumerate() {
         let matches = if spec.matches.is_empty() {
             Ok(vec![Matcher::path(PathMatcher::prefix("/"))])
         } else {
-            spec.matches.iter().map(grpc_match).collect()
+            spec.matches.iter().map(|one| grpc_match(one, scope)).collect()
         };
         let parts = Parts { filters: &spec.filters, backends: &spec.backend_refs, purpose: Use::Grpc };
         let named = spec.name.clone().unwrap_or_else(|| place.to_string());
@@ -188,59 +179,61 @@ fn rule(
     }
 }
 
-fn http_match(spec: &HTTPRouteMatch) -> Result<Matcher, Problem> {
+fn http_match(spec: &HTTPRouteMatch, scope: Scope<'_>) -> Result<Matcher, Problem> {
     let path = spec.path.as_ref();
     let value = path.and_then(|path| path.value.as_deref()).unwrap_or("/");
     let path = match path.and_then(|path| path.type_.as_deref()).unwrap_or("PathPrefix") {
         "Exact" => PathMatcher::Exact(value.into()),
         "PathPrefix" => PathMatcher::prefix(value),
-        "RegularExpression" => PathMatcher::Regex(whole(value)?),
+        "RegularExpression" => PathMatcher::Regex(scope.whole(value)?),
         other => {
             return Err(Problem::new("UnsupportedValue", format!("path matches of type {other} are not supported")));
         }
     };
     let method = spec.method.as_deref().map(|text| Method::from_bytes(text.as_bytes()));
     let method = method.transpose().map_err(|_| Problem::new("UnsupportedValue", "a method cannot be used"))?;
-    let query = spec.query_params.iter().map(|one| Ok((one.name.as_str().into(), text(one)?)));
-    Ok(Matcher { path, method, headers: headers(&spec.headers)?, query: query.collect::<Result<_, Problem>>()? })
+    let query = spec.query_params.iter().map(|one| Ok((one.name.as_str().into(), text(one, scope)?)));
+    Ok(Matcher { path, method, headers: headers(&spec.headers, scope)?, query: query.collect::<Result<_, Problem>>()? })
 }
 
-fn grpc_match(spec: &GRPCRouteMatch) -> Result<Matcher, Problem> {
+fn grpc_match(spec: &GRPCRouteMatch, scope: Scope<'_>) -> Result<Matcher, Problem> {
     let method = spec.method.clone().unwrap_or_default();
     let path = match (method.type_.as_deref().unwrap_or("Exact"), method.service, method.method) {
         (_, None, None) => PathMatcher::prefix("/"),
         ("Exact", Some(service), Some(method)) => PathMatcher::Exact(format!("/{service}/{method}").into()),
         ("Exact", Some(service), None) => PathMatcher::prefix(&format!("/{service}")),
-        ("Exact", None, Some(method)) => PathMatcher::Regex(whole(&format!("/[^/]+/{}", regex::escape(&method)))?),
+        ("Exact", None, Some(method)) => {
+            PathMatcher::Regex(scope.whole(&format!("/[^/]+/{}", regex::escape(&method)))?)
+        }
         ("RegularExpression", service, method) => {
             let any = || "[^/]+".to_owned();
             let (service, method) = (service.unwrap_or_else(any), method.unwrap_or_else(any));
-            PathMatcher::Regex(whole(&format!("/(?:{service})/(?:{method})"))?)
+            PathMatcher::Regex(scope.whole(&format!("/(?:{service})/(?:{method})"))?)
         }
         (other, ..) => {
             return Err(Problem::new("UnsupportedValue", format!("method matches of type {other} are not supported")));
         }
     };
-    Ok(Matcher { headers: headers(&spec.headers)?, ..Matcher::path(path) })
+    Ok(Matcher { headers: headers(&spec.headers, scope)?, ..Matcher::path(path) })
 }
 
 /// The first of a name counts; later ones are ignored.
-fn headers(list: &[ValueMatch]) -> Result<Vec<(HeaderName, Text)>, Problem> {
+fn headers(list: &[ValueMatch], scope: Scope<'_>) -> Result<Vec<(HeaderName, Text)>, Problem> {
     let mut found: Vec<(HeaderName, Text)> = Vec::new();
     for one in list {
         let name = HeaderName::from_bytes(one.name.as_bytes())
             .map_err(|_| Problem::new("UnsupportedValue", format!("{:?} is not the name of a header", one.name)))?;
         if !found.iter().any(|(known, _)| *known == name) {
-            found.push((name, text(one)?));
+            found.push((name, text(one, scope)?));
         }
     }
     Ok(found)
 }
 
-fn text(one: &ValueMatch) -> Result<Text, Problem> {
+fn text(one: &ValueMatch, scope: Scope<'_>) -> Result<Text, Problem> {
     match one.type_.as_deref().unwrap_or("Exact") {
         "Exact" => Ok(Text::Exact(one.value.as_str().into())),
-        "RegularExpression" => whole(&one.value).map(Text::Regex),
+        "RegularExpression" => scope.whole(&one.value).map(Text::Regex),
         other => Err(Problem::new("UnsupportedValue", format!("matches of type {other} are not supported"))),
     }
 }
