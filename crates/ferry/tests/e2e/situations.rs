@@ -106,6 +106,12 @@ pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
     cluster.kubectl(&["create", "namespace", NAMESPACE]);
     let manifest = include_str!("situations.yaml").replace("REGISTRY", cluster.registry());
     cluster.apply(&manifest);
+    // A quota holds from when it was counted on.
+    until("the quota holds", || {
+        let quota = cluster.json(&["get", "quota", "no-sets", "-n", "why-full"]);
+        quota["status"]["hard"].is_object().then_some(())
+    });
+    cluster.kubectl(&["create", "deployment", "no-set", "--image=busybox:1.36", "-n", "why-full"]);
     cluster.kubectl(&["delete", "configmap", "held", "-n", NAMESPACE, "--wait=false"]);
     cluster.kubectl(&["rollout", "status", "deployment/own-port", "-n", NAMESPACE]);
     cluster.kubectl(&["set", "env", "deployment/own-port", "NEW=1", "-n", NAMESPACE]);
