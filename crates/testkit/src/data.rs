@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn the_data_are_whole() {
         let steps: usize = exchanges().iter().map(|exchange| exchange.steps.len()).sum();
-        assert_eq!(steps, 3193);
+        assert_eq!(steps, 3374);
         assert!(pairs().iter().all(|pair| pair.protobuf.starts_with(b"k8s\0") && pair.json.starts_with(b"{")));
     }
 
