@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("connections", &["tasks"]),
     // Static files and the sessions of browsers; it knows nothing of objects.
     ("console", &["meta"]),
+    ("remotecommand", &[]),
     ("x509", &[]),
     ("schema", &["meta", "semantics"]),
     ("cel", &["meta", "semantics"]),
@@ -67,10 +68,23 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("podfs", &[]),
     (
         "kubelet",
-        &["client", "connections", "cri", "meta", "metrics", "plugins", "podfs", "semantics", "tasks", "tls", "x509"],
+        &[
+            "client",
+            "connections",
+            "cri",
+            "meta",
+            "metrics",
+            "plugins",
+            "podfs",
+            "remotecommand",
+            "semantics",
+            "tasks",
+            "tls",
+            "x509",
+        ],
     ),
     // Pulls images with the HTTPS client that the server calls others with.
-    ("runtime", &["bridge", "cri", "meta", "outbound", "podfs", "tasks"]),
+    ("runtime", &["bridge", "cri", "meta", "outbound", "podfs", "remotecommand", "tasks"]),
     // For tests only; see `FOR_TESTS`.
     ("testkit", &[]),
     // The API server as a process runs it. Some of what it keeps up to date it writes through its own API.

@@ -70,7 +70,6 @@ pub use manifests::Manifests;
 pub use memory_policy::{MemoryPolicy, SwapBehavior};
 pub use node_resources::{NodeResources, ResourcesError, Statements as ResourceStatements};
 pub use pulled::Verification;
-pub use server::spdy;
 pub use settings::{Endpoints, Logs, Pulls, Report, Settings};
 pub use shutdown::{LogindPlaces, ShutdownPeriod};
 pub use sysctls::Sysctls;

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use ferry_server::state;
@@ -21,6 +21,8 @@ use crate::folders;
 use crate::options::MemberFlags;
 
 const PAUSE: Duration = Duration::from_millis(300);
+/// How long an etcd that does not answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The machine that is to be a member.
 pub struct Machine {
@@ -116,11 +118,32 @@ fn initial(own: &Record) -> impl Fn(&Member) -> Vec<String> + '_ {
     }
 }
 
+/// Whether the cluster may answer otherwise in a moment.
+fn is_passing(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable(_) | StoreError::Undecided(_))
+}
+
 /// Returns the members with this one among them. Others that join are waited for: etcd takes one at a time.
 async fn take_part(members: &Members, own: &Record, has_data: bool) -> Result<Vec<Member>> {
     let mut told = false;
+    let mut waiting = |why: StoreError| {
+        if !std::mem::replace(&mut told, true) {
+            println!("          waiting for the cluster to take another server: {why}");
+        }
+    };
+    let mut away_since = None;
     loop {
-        let there = members.list().await.context("the etcd of the cluster cannot be reached")?;
+        let there = match members.list().await {
+            Ok(there) => there,
+            // The member that was asked has lost sight of the others: one that was just promoted still starts, or one was killed.
+            Err(error) if is_passing(&error) && away_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
+                waiting(error);
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error).context("the etcd of the cluster cannot be reached"),
+        };
+        away_since = None;
         let peer = own.peer_url();
         ensure!(
             !there.iter().any(|member| member.name == own.name && !member.peer_urls.contains(&peer)),
@@ -140,19 +163,22 @@ async fn take_part(members: &Members, own: &Record, has_data: bool) -> Result<Ve
         match known.map(|member| (member.id, member.name.is_empty())) {
             // Cut off before it ever started, or with its data still there: it goes on.
             Some((_, never_started)) if never_started || has_data => return Ok(there),
-            // Its data is lost: what it promised to others is, too, and it has to come anew.
-            Some((id, _)) => members.remove(id).await.context("cannot replace the member whose data is lost")?,
-            None => match members.add_learner(&peer).await {
-                Ok(_) => {}
-                // Not yet: another one joins, or the cluster is changing.
-                Err(StoreError::Unavailable(why)) => {
-                    if !std::mem::replace(&mut told, true) {
-                        println!("          waiting for the cluster to take another server: {why}");
+            // One whose data is lost has lost what it promised to others, too, and has to come anew.
+            known => {
+                let (outcome, failed) = match known {
+                    Some((id, _)) => (members.remove(id).await, "cannot replace the member whose data is lost"),
+                    None => (members.add_learner(&peer).await.map(drop), "the cluster cannot add another server"),
+                };
+                match outcome {
+                    Ok(()) => {}
+                    // Not yet, or nobody knows: another one joins, or the cluster is changing. The list tells next time.
+                    Err(error) if is_passing(&error) => {
+                        waiting(error);
+                        tokio::time::sleep(PAUSE).await;
                     }
-                    tokio::time::sleep(PAUSE).await;
+                    Err(error) => return Err(error).context(failed),
                 }
-                Err(error) => return Err(error).context("the cluster cannot add another server"),
-            },
+            }
         }
     }
 }

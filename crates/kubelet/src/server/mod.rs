@@ -8,7 +8,6 @@ mod local_volumes;
 mod log_query;
 mod logs;
 mod node_logs;
-pub mod spdy;
 mod stream;
 mod translate;
 mod tunnel;

@@ -6,6 +6,8 @@
 use std::io;
 
 use bytes::Bytes;
+use ferry_remotecommand::channel::{CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT, message};
+use ferry_remotecommand::spdy::{Frame, Reader, Writer};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, WriteHalf};
@@ -13,15 +15,6 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-
-use super::spdy::{Frame, Reader, Writer};
-
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const ERROR: u8 = 3;
-const RESIZE: u8 = 4;
-const CLOSE: u8 = 255;
 
 /// Which streams the client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -77,7 +70,7 @@ where
     send(&mut sink, first, &[]).await?;
     let (pongs, pinged) = tokio::sync::mpsc::channel(4);
     tokio::select! {
-        ended = to_client(Reader::new(read), &mut sink, &streams, pongs) => ended?,
+        ended = to_client(Reader::of_client(read), &mut sink, &streams, pongs) => ended?,
         ended = to_runtime(source, writer, &streams, pinged) => ended?,
     }
     // Without a code, kubectl takes the end for a broken connection.
@@ -91,10 +84,7 @@ async fn send<C>(sink: &mut SplitSink<WebSocketStream<C>, Message>, channel: u8,
 where
     C: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut message = Vec::with_capacity(1 + data.len());
-    message.push(channel);
-    message.extend_from_slice(data);
-    sink.send(Message::Binary(Bytes::from(message))).await.map_err(io::Error::other)
+    sink.send(Message::Binary(message(channel, data).into())).await.map_err(io::Error::other)
 }
 
 async fn to_client<R, C>(
@@ -126,7 +116,7 @@ where
                 None
             }
             Frame::GoAway => return Ok(()),
-            Frame::Other => None,
+            Frame::Open { .. } | Frame::Other => None,
         };
         open.retain(|stream| Some(*stream) != ended);
     }

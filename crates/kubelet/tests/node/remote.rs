@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use ferry_kubelet::spdy::{Frame, Reader, Writer};
+use ferry_remotecommand::spdy::{Frame, Reader, Writer};
 
 pub(crate) const CLIENT: &str = "kube-apiserver-kubelet-client";
 
@@ -102,7 +102,7 @@ impl Certificates {
                     _ => None,
                 }
             });
-            return answer(Reader::new(tokio_util::io::StreamReader::new(Box::pin(bytes))), data).await;
+            return answer(Reader::of_client(tokio_util::io::StreamReader::new(Box::pin(bytes))), data).await;
         }
         let (mut read, mut write) = tokio::io::split(stream);
         let head = format!(
@@ -116,7 +116,7 @@ impl Certificates {
         }
         assert!(response.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&response));
         write.write_all(&frames).await.expect("sent");
-        answer(Reader::new(read), data).await
+        answer(Reader::of_client(read), data).await
     }
 
     /// Runs a WebSocket session: sends the messages, then collects what comes until the end, by channel.

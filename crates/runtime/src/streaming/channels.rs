@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use ferry_remotecommand::channel::{CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT, message};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -16,13 +17,6 @@ use super::command::{GOODBYE_PATIENCE, Io, Streams, last_words};
 use super::input::ToShim;
 use crate::protocol::{Kind, Verdict, read_frame};
 
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const ERROR: u8 = 3;
-const RESIZE: u8 = 4;
-const CLOSE: u8 = 255;
-
 struct Sink<I> {
     inner: SplitSink<WebSocketStream<I>, Message>,
     base64: bool,
@@ -33,9 +27,7 @@ impl<I: Io> Sink<I> {
         let message = if self.base64 {
             Message::text(format!("{channel}{}", STANDARD.encode(data)))
         } else {
-            let mut bytes = vec![channel];
-            bytes.extend_from_slice(data);
-            Message::Binary(bytes.into())
+            Message::Binary(message(channel, data).into())
         };
         self.inner.send(message).await.map_err(std::io::Error::other)
     }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_cri::v1;
+use ferry_remotecommand::spdy::{Frame as Spdy, Reader, Writer};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
 use super::input::ToShim;
-use super::spdy::{Frame as Spdy, Reader, Writer};
 use super::{Protocol, Words, channels};
 use crate::engine::{Engine, exec_process};
 use crate::protocol::{Exec, Kind, Request, Verdict, read_frame};
@@ -109,7 +109,7 @@ async fn join_spdy<I: Io>(
     words: Words,
 ) -> std::io::Result<()> {
     let (read, write) = tokio::io::split(io);
-    let mut reader = Reader::new(read);
+    let mut reader = Reader::of_server(read);
     let writer = Arc::new(Mutex::new(Writer::new(write)));
     let named = tokio::time::timeout(STREAMS_PATIENCE, collect(&mut reader, &writer, streams)).await;
     let named = named.map_err(|_| std::io::Error::other("the client opened too few streams"))??;

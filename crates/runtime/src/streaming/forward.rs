@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_cri::v1;
+use ferry_remotecommand::spdy::{Frame, Reader, Writer};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, WriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use super::command::Io;
-use super::spdy::{Frame, Reader, Writer};
 use crate::engine::Engine;
 use crate::state::Stage;
 
@@ -47,7 +47,7 @@ pub(super) fn network(engine: &Engine, wanted: &v1::PortForwardRequest) -> std::
 pub(super) async fn run<I: Io>(engine: &Arc<Engine>, wanted: &v1::PortForwardRequest, io: I) -> std::io::Result<()> {
     let namespace = network(engine, wanted)?;
     let (read, write) = tokio::io::split(io);
-    let mut reader = Reader::new(read);
+    let mut reader = Reader::of_server(read);
     let writer = Arc::new(Mutex::new(Writer::new(write)));
     let mut pairs: HashMap<String, Pair> = HashMap::new();
     // Where the data of a stream goes; dropped at its end.
@@ -91,7 +91,7 @@ pub(super) async fn run<I: Io>(engine: &Arc<Engine>, wanted: &v1::PortForwardReq
             }
             Frame::Ping { id } => writer.lock().await.pong(id).await?,
             Frame::GoAway => break,
-            Frame::Other => {}
+            Frame::Reply { .. } | Frame::Other => {}
         }
     }
     tasks.stop(Duration::ZERO).await;

@@ -7,7 +7,6 @@ mod command;
 mod forward;
 mod forward_channels;
 mod input;
-mod spdy;
 
 use std::collections::HashMap;
 use std::sync::Arc;
