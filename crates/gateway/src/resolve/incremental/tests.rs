@@ -340,6 +340,7 @@ fn changes_one_after_the_other_come_to_what_all_objects_come_to() {
         std::env::var("FERRY_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random);
     println!("FERRY_TEST_SEED={seed}");
     let pairs = certificates();
+    let (mut rules, mut written) = (0, 0);
     for round in 0..4 {
         let mut world =
             World { random: StdRng::seed_from_u64(seed.wrapping_add(round)), all: BTreeMap::new(), version: 0 };
@@ -347,7 +348,6 @@ fn changes_one_after_the_other_come_to_what_all_objects_come_to() {
         let mut incremental = Incremental::new(settings.clone());
         let whole: usize = KINDS.iter().map(|(_, weight)| weight).sum();
         let mut bound = Bound::new();
-        let (mut rules, mut written) = (0, 0);
         for step in 0..150 {
             let count = if step == 0 { 40 } else { world.number(3) + 1 };
             let mut changes = Vec::new();
@@ -406,9 +406,10 @@ fn changes_one_after_the_other_come_to_what_all_objects_come_to() {
                 }
             }
         }
-        assert!(rules > 100 && written > 100, "round {round}: {rules} rules, {written} statuses: it compares nothing");
         assert!(incremental.readers.values().flatten().all(|id| find(incremental.objects(), id).is_some()));
     }
+    // Of all rounds: one alone may have no Gateway for a long time.
+    assert!(rules > 400 && written > 400, "{rules} rules, {written} statuses: it compares nothing");
 }
 
 fn sorted(updates: &[Update]) -> Vec<String> {
