@@ -148,6 +148,7 @@ fn prepare(arguments: &[String], live: bool) -> Result<(Context, Runner), u8> {
             return Err(1);
         }
     };
+    parsed.deprecations().for_each(warn);
     parsed.shadowed = shadowed;
     for option in &preferred.options {
         if let Err(why) = parsed.prefer(&option.name, &option.default) {

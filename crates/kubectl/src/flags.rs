@@ -24,6 +24,8 @@ pub struct Flag {
     /// The value where none is given: `--dry-run`.
     pub bare: Option<&'static str>,
     pub help: &'static str,
+    /// What to do instead, told to whoever uses it; helps do not show it.
+    pub deprecated: Option<&'static str>,
 }
 
 impl Flag {
@@ -32,7 +34,7 @@ impl Flag {
             Kind::Bool => Some("true"),
             _ => None,
         };
-        Self { name, short: None, kind, default, bare, help }
+        Self { name, short: None, kind, default, bare, help, deprecated: None }
     }
 
     pub const fn short(mut self, letter: char) -> Self {
@@ -42,6 +44,11 @@ impl Flag {
 
     pub const fn bare(mut self, value: &'static str) -> Self {
         self.bare = Some(value);
+        self
+    }
+
+    pub const fn deprecated(mut self, instead: &'static str) -> Self {
+        self.deprecated = Some(instead);
         self
     }
 
@@ -74,6 +81,8 @@ pub const fn slice(name: &'static str, help: &'static str) -> Flag {
 pub struct Parsed {
     specs: Vec<Flag>,
     values: HashMap<&'static str, Vec<String>>,
+    /// The flags in the order of the line, each with its value.
+    pub line: Vec<(&'static str, String)>,
     pub words: Vec<String>,
     /// Names of global flags that mean something else to this command.
     pub shadowed: Vec<&'static str>,
@@ -132,7 +141,7 @@ impl Parsed {
             (None, Some(bare)) => bare.to_owned(),
             (None, None) => rest.next().ok_or_else(|| format!("flag needs an argument: --{name}"))?.clone(),
         };
-        self.set(flag, &value)
+        self.give(flag, &value)
     }
 
     fn short<'a>(&mut self, letters: &str, rest: &mut impl Iterator<Item = &'a String>) -> Result<(), String> {
@@ -149,20 +158,35 @@ impl Parsed {
             };
             // `-o=` alone has `=` as its value.
             if let Some(value) = after.strip_prefix('=').filter(|value| !value.is_empty()) {
-                return self.set(flag, value);
+                return self.give(flag, value);
             }
             if let Some(bare) = flag.bare {
-                self.set(flag, bare)?;
+                self.give(flag, bare)?;
                 left = after;
                 continue;
             }
             if !after.is_empty() {
-                return self.set(flag, after);
+                return self.give(flag, after);
             }
             let value = rest.next().ok_or_else(|| format!("flag needs an argument: {letter:?} in -{left}"))?;
-            return self.set(flag, value);
+            return self.give(flag, value);
         }
         Ok(())
+    }
+
+    /// Sets a flag that stands on the line.
+    fn give(&mut self, flag: Flag, value: &str) -> Result<(), String> {
+        self.set(flag, value)?;
+        self.line.push((flag.name, value.to_owned()));
+        Ok(())
+    }
+
+    /// What is told of the deprecated flags on the line, in its order.
+    pub fn deprecations(&self) -> impl Iterator<Item = String> + '_ {
+        let instead = |name: &str| self.spec(name).and_then(|flag| flag.deprecated);
+        self.line
+            .iter()
+            .filter_map(move |(name, _)| Some(format!("Flag --{name} has been deprecated, {}", instead(name)?)))
     }
 
     fn set(&mut self, flag: Flag, value: &str) -> Result<(), String> {

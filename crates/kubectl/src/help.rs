@@ -94,7 +94,7 @@ pub fn command(path: &str, command: &Command) {
 
 /// Flags with their defaults, one below the other.
 pub fn options(flags: &[Flag]) -> String {
-    let mut flags: Vec<&Flag> = flags.iter().collect();
+    let mut flags: Vec<&Flag> = flags.iter().filter(|flag| flag.deprecated.is_none()).collect();
     flags.sort_by_key(|flag| flag.name);
     let mut out = String::new();
     for flag in flags {

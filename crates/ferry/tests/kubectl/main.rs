@@ -62,6 +62,12 @@ fn says_what_kubectl_says_at_the_end() {
     compare("rest-lines.txt", "rest-recorded.txt");
 }
 
+/// `--record`, and what scaling and patching print.
+#[test]
+fn says_what_kubectl_says_of_causes() {
+    compare("causes-lines.txt", "causes-recorded.txt");
+}
+
 fn compare(lines: &str, answers: &str) {
     let recorder = std::env::var_os("FERRY_KUBECTL_RECORD");
     let server = Server::start();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::apply_prune::{self, Visited};
 use super::apply_set::ApplySet;
 use super::common::{self, DryRun, LAST_APPLIED, MERGE, Report, STRATEGIC, VALIDATE};
-use super::{Command, apply_server, edit, leaf, set_last_applied};
+use super::{Command, apply_server, edit, leaf, record, set_last_applied};
 use crate::client::{Call, query};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, array, switch, text};
@@ -43,6 +43,7 @@ fn flags() -> Vec<Flag> {
     flags.extend(print::FLAGS);
     flags.extend([
         common::DRY_RUN,
+        record::FLAG,
         VALIDATE,
         common::SELECTOR,
         common::ALL,
@@ -209,14 +210,16 @@ const ATTEMPTS: usize = 5;
 /// So many objects are under way at once, where none of them can need another.
 const AT_ONCE: usize = 32;
 
-/// The files' objects in their order, cut wherever one may need those before it: at another kind, and at a name that comes again.
+/// The files' objects in their order, cut wherever one may need those before it: at another
+/// kind, at a name that comes again, and at Services.
 fn independent(infos: &[Info]) -> Vec<&[Info]> {
     let mut seen = HashSet::new();
     let mut runs = Vec::new();
     let mut start = 0;
     for (at, info) in infos.iter().enumerate() {
         let place = (info.namespace.as_deref(), &*info.name);
-        let alike = infos[start].resource == info.resource;
+        // A Service that gets a port of the nodes must not take the one that another asks for behind it.
+        let alike = infos[start].resource == info.resource && info.resource.kind != "Service";
         if !alike || !seen.insert(place) {
             runs.push(&infos[start..at]);
             start = at;
@@ -228,7 +231,9 @@ fn independent(infos: &[Info]) -> Vec<&[Info]> {
 }
 
 async fn on_client(context: &Context, info: &Info, report: &Report, validation: &str) -> Result<(Value, &'static str)> {
-    let modified = common::with_last_applied(&info.object);
+    let mut modified = info.object.clone();
+    record::record(context, &mut modified);
+    let modified = common::with_last_applied(&modified);
     let client = context.client().await?;
     if info.name.is_empty() {
         let verb = format!("retrieving current configuration of:\n{}\nfrom server for:", described(info));

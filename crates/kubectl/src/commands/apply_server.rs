@@ -7,6 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::common::{APPLY, JSON_PATCH, LAST_APPLIED, Report};
+use super::record;
 use crate::client::{Call, query};
 use crate::error::{Error, Result};
 use crate::print;
@@ -61,7 +62,9 @@ pub async fn apply(context: &Context, info: &Info, report: &Report, validation: 
         None => info.path(),
     };
     let force = if flags.is("force-conflicts") { "true" } else { "false" };
-    let body = print::compact(&info.object).into_bytes();
+    let mut applied = info.object.clone();
+    record::record(context, &mut applied);
+    let body = print::compact(&applied).into_bytes();
     let mut object = match sender.patch(manager, APPLY, &path, force, body.clone()).await {
         Ok(object) => object,
         Err(error) if error.is_conflict() => {

@@ -3,12 +3,11 @@
 use serde_json::{Value, json};
 
 use super::common::{self, DryRun, Report, with, with_last_applied};
-use super::{Command, leaf};
+use super::{Command, leaf, record};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, Parsed, switch, text};
 use crate::resource::{Builder, Info, read_all};
 use crate::session::Context;
-use crate::text::warn;
 
 pub const COMMAND: Command = leaf(
     "autoscale",
@@ -23,7 +22,10 @@ fn flags() -> Vec<Flag> {
     flags.extend([
         Flag::new("min", Kind::Int, "-1", "The least number of pods."),
         Flag::new("max", Kind::Int, "-1", "The greatest number of pods. Required."),
-        Flag::new("cpu-percent", Kind::Int, "-1", "The target of CPU, in percent of the request."),
+        Flag::new("cpu-percent", Kind::Int, "-1", "The target of CPU, in percent of the request.").deprecated(
+            "Use --cpu with percentage or resource quantity format (e.g., '70%' for utilization or '500m' for milliCPU).",
+        ),
+        record::FLAG,
         text("cpu", "The target of CPU: 70% of the request, or a quantity; milliCPU without a unit."),
         text("memory", "The target of memory: 60% of the request, or a quantity; mebibytes without a unit."),
         text("name", "The name of the autoscaler; that of the resource where none is given."),
@@ -34,11 +36,6 @@ fn flags() -> Vec<Flag> {
 
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
-    if flags.changed("cpu-percent") {
-        warn(
-            "Flag --cpu-percent has been deprecated, Use --cpu with percentage or resource quantity format (e.g., '70%' for utilization or '500m' for milliCPU).",
-        );
-    }
     if !flags.changed("max") {
         return Err(Error::say("required flag(s) \"max\" not set"));
     }
@@ -135,6 +132,7 @@ async fn one(context: &Context, target: &Info, metrics: &[Value], report: &Repor
     if context.namespace_is_explicit() {
         object["metadata"]["namespace"] = namespace.clone().into();
     }
+    record::record(context, &mut object);
     let mut object = common::normalized(object);
     let resource = context.kind("autoscaling/v2", "HorizontalPodAutoscaler").await?;
     let info = Info { resource, namespace: Some(namespace), name, object: object.clone(), source: String::new() };

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::common::{self, DryRun, Report, VALIDATE, with};
-use super::{Command, create_apps, create_config, create_rbac, create_service, create_small, edit, leaf};
+use super::{Command, create_apps, create_config, create_rbac, create_service, create_small, edit, leaf, record};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, switch, text};
 use crate::resource::{Builder, Target};
@@ -34,6 +34,7 @@ fn flags() -> Vec<Flag> {
     let mut flags = with(&common::FILES, "kubectl-create");
     flags.extend([
         VALIDATE,
+        record::FLAG,
         common::SELECTOR,
         text("raw", "Raw URI to POST to the server."),
         switch("edit", "Edit the resource before creating it."),
@@ -73,8 +74,9 @@ async fn run(context: &Context) -> Result<()> {
             edit::before_create(context, info.clone()).await?;
             continue;
         }
-        let object =
+        let mut object =
             if flags.is("save-config") { common::with_last_applied(&info.object) } else { info.object.clone() };
+        record::record(context, &mut object);
         let made = match report.dry_run {
             DryRun::Client => Ok(object),
             dry_run => common::create(context, info, &object, dry_run, validation).await,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::common::{self, DryRun, LAST_APPLIED, MERGE, Report, STRATEGIC, VALIDATE};
-use super::{Command, apply, editor, leaf};
+use super::{Command, apply, editor, leaf, record};
 use crate::client::query;
 use crate::discovery::qualified;
 use crate::error::{Error, Result};
@@ -32,6 +32,7 @@ fn flags() -> Vec<Flag> {
     flags.extend(print::FLAGS);
     flags.extend([
         VALIDATE,
+        record::FLAG,
         common::manager("kubectl-edit"),
         switch("output-patch", "Show the patch that is sent."),
         switch("windows-line-endings", "Lines end as on Windows."),
@@ -212,6 +213,7 @@ async fn one(
     if context.flags.is("save-config") {
         after = common::with_last_applied(&after);
     }
+    record::record(context, &mut after);
     let changed = |path: &str| before.pointer(path) != after.pointer(path);
     if changed("/apiVersion") || changed("/kind") || changed("/metadata/name") {
         return Err(Error::say("At least one of apiVersion, kind and name was changed"));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Command, common, generate, leaf};
+use super::{Command, common, generate, leaf, record};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, text};
 use crate::resource::{Builder, Info, read};
@@ -19,6 +19,7 @@ pub const COMMAND: Command = leaf(
 fn flags() -> Vec<Flag> {
     let mut own = common::FILES.to_vec();
     own.extend([
+        record::FLAG,
         text("port", "The port that the service should serve on."),
         text("protocol", "The network protocol for the service."),
         text("target-port", "Name or number for the port on the container."),
@@ -46,7 +47,8 @@ async fn run(context: &Context) -> Result<()> {
     builder.latest = true;
     let built = builder.build(context).await?;
     for info in read(context, &built.targets).await? {
-        let service = service(context, &info)?;
+        let mut service = service(context, &info)?;
+        record::record(context, &mut service);
         generate::finish_as(context, service, "exposed").await?;
     }
     Ok(())

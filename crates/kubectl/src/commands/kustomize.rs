@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, slice, switch, text};
 use crate::kustomize::{self, Asked};
 use crate::session::Context;
-use crate::text::{print, warn};
+use crate::text::print;
 
 pub const COMMAND: Command =
     leaf("kustomize", "DIR", "Build a kustomization target from a directory or URL", flags, |c| Box::pin(run(c)));
@@ -26,8 +26,11 @@ fn flags() -> Vec<Flag> {
             "LoadRestrictionsRootOnly",
             "LoadRestrictionsRootOnly; files outside of the folder are never read.",
         ),
-        switch("enable-managedby-label", "Label the objects as kustomize's."),
-        Flag::new("reorder", Kind::Text, "legacy", "legacy or none: the order of the objects."),
+        switch("enable-managedby-label", "Label the objects as kustomize's.").deprecated(
+            "The flag `enable-managedby-label` has been deprecated. Use the `managedByLabel` option in the `buildMetadata` field instead.",
+        ),
+        Flag::new("reorder", Kind::Text, "legacy", "legacy or none: the order of the objects.")
+            .deprecated("use the new 'sortOptions' field in kustomization.yaml instead."),
         slice("env", "Environment of functions; there are none.").short('e'),
         slice("mount", "Folders of functions; there are none."),
         switch("network", "Functions may use the network; there are none."),
@@ -42,14 +45,6 @@ async fn run(context: &Context) -> Result<()> {
         _ => return Err(Error::say("specify one path to kustomization.yaml")),
     };
     let flags = &context.flags;
-    if flags.changed("enable-managedby-label") {
-        warn(
-            "Flag --enable-managedby-label has been deprecated, The flag `enable-managedby-label` has been deprecated. Use the `managedByLabel` option in the `buildMetadata` field instead.",
-        );
-    }
-    if flags.changed("reorder") {
-        warn("Flag --reorder has been deprecated, use the new 'sortOptions' field in kustomization.yaml instead.");
-    }
     let restrictor = flags.text("load-restrictor");
     if !matches!(restrictor, "LoadRestrictionsRootOnly" | "LoadRestrictionsNone") {
         return Err(Error::say(format!(

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::common::{self, DryRun, MERGE, Report, with};
+use super::record;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, switch, text};
 use crate::resource::{Builder, Info, read_all};
@@ -22,6 +23,7 @@ pub struct Words {
 pub fn flags(manager: &'static str) -> Vec<Flag> {
     let mut flags = with(&common::FILES, manager);
     flags.extend([
+        record::FLAG,
         common::SELECTOR,
         common::FIELD_SELECTOR,
         common::ALL,
@@ -188,7 +190,13 @@ async fn one(
     if let Some(version) = context.flags.given("resource-version") {
         body["metadata"]["resourceVersion"] = version.into();
     }
-    let object = if !added && !removed && words.field == "labels" {
+    // What is asked for by name counts more.
+    let own = set.iter().map(|(key, _)| key).chain(remove).any(|key| key == record::CAUSE && words.field != "labels");
+    let recorded = context.flags.is(record::FLAG.name) && !own;
+    if recorded {
+        record::record(context, &mut body);
+    }
+    let object = if !added && !removed && words.field == "labels" && !recorded {
         info.object.clone()
     } else if local {
         let mut object = info.object.clone();

@@ -55,6 +55,7 @@ pub mod plugin;
 mod pods;
 mod port_forward;
 mod proxy;
+mod record;
 mod replace;
 mod rollout;
 mod rollout_history;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::common::{self, DryRun, JSON_PATCH, MERGE, Report, STRATEGIC, with};
-use super::{Command, apply, leaf};
+use super::{Command, apply, leaf, record};
 use crate::config::file::go_error;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, text};
@@ -21,6 +21,7 @@ pub const COMMAND: Command = leaf(
 fn flags() -> Vec<Flag> {
     let mut flags = with(&common::FILES, "kubectl-patch");
     flags.extend([
+        record::FLAG,
         text("patch", "The patch to be applied, as JSON or YAML.").short('p'),
         text("patch-file", "A file with the patch."),
         Flag::new("type", Kind::Text, "strategic", "json, merge or strategic."),
@@ -94,7 +95,8 @@ async fn one(context: &Context, info: &Info, kind: &str, patch: &Value, text: &[
         Some(subresource) => format!("{}/{subresource}", info.path()),
         None => info.path(),
     };
-    let object = if context.flags.is("local") || report.dry_run == DryRun::Client {
+    let local = context.flags.is("local") || report.dry_run == DryRun::Client;
+    let mut object = if local {
         if kind == STRATEGIC && !common::is_built_in(info) {
             let (version, what) = (info.resource.api_version(), &info.resource.kind);
             return Err(Error::say(format!(
@@ -116,6 +118,9 @@ async fn one(context: &Context, info: &Info, kind: &str, patch: &Value, text: &[
     };
     let changed =
         object["metadata"]["resourceVersion"] != info.object["metadata"]["resourceVersion"] || object != info.object;
+    if !local && let Some(recorded) = record::record_written(context, info, report.dry_run).await? {
+        object = recorded;
+    }
     report.done(info, &object, if changed { "patched" } else { "patched (no change)" })
 }
 

@@ -93,7 +93,7 @@ async fn delete(context: &Context, info: &Info) -> Result<()> {
 async fn one(context: &Context, info: &Info, report: &Report, validation: &str) -> Result<()> {
     let flags = &context.flags;
     let keeps = flags.is("save-config") || !info.object["metadata"]["annotations"][common::LAST_APPLIED].is_null();
-    let object = if keeps { common::with_last_applied(&info.object) } else { info.object.clone() };
+    let mut object = if keeps { common::with_last_applied(&info.object) } else { info.object.clone() };
     if report.dry_run == DryRun::Client {
         return report.done(info, &object, "replaced");
     }
@@ -103,7 +103,6 @@ async fn one(context: &Context, info: &Info, report: &Report, validation: &str) 
     }
     let client = context.client().await?;
     // Without a version, that of the moment is replaced.
-    let mut object = object;
     if object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty)
         && let Ok(current) = client.json(Call::get(info.path())).await
     {

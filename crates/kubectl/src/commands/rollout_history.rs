@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::common::{self, DryRun, JSON_PATCH, Report, STRATEGIC};
+use super::record::CAUSE;
 use super::rollout::targets;
 use crate::describe::{replica_sets, template};
 use crate::error::{Error, Result};
@@ -12,7 +13,6 @@ use crate::session::Context;
 use crate::text::{line, print, warn};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
-const CAUSE: &str = "kubernetes.io/change-cause";
 
 /// A past template: its revision, its cause and the template, or the patch that brings it back.
 struct Past {

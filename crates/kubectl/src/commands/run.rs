@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Command, generate, leaf, pods};
+use super::{Command, generate, leaf, pods, record};
 use crate::client::Call;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, array, switch, text};
@@ -20,6 +20,7 @@ pub const COMMAND: Command = leaf(
 
 fn flags() -> Vec<Flag> {
     let mut flags = generate::flags(&[
+        record::FLAG,
         text("image", "The image for the container to run."),
         text("image-pull-policy", "The image pull policy for the container."),
         array("env", "Environment variables to set in the container."),
@@ -105,7 +106,8 @@ async fn run(context: &Context) -> Result<()> {
     let service = flags.is("expose").then(|| service(context, name, &object));
     if !attach {
         let report = super::common::Report::of(context)?;
-        for object in [Some(object), service].into_iter().flatten() {
+        for mut object in [Some(object), service].into_iter().flatten() {
+            record::record(context, &mut object);
             generate::finish_with(context, &report, object, "created").await?;
         }
         return Ok(());
@@ -250,6 +252,7 @@ async fn make(context: &Context, namespace: &str, object: Value) -> Result<Info>
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let resource = context.kind(&text("apiVersion"), &text("kind")).await?;
     let mut object = super::common::normalized(object);
+    record::record(context, &mut object);
     object["metadata"]["namespace"] = namespace.into();
     let info = crate::resource::of_object(&resource, object);
     super::common::create(context, &info, &info.object, super::common::DryRun::No, "Strict").await?;

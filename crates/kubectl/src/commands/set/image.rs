@@ -11,7 +11,7 @@ pub const COMMAND: Command = leaf(
     "image",
     "(-f FILENAME | TYPE NAME) CONTAINER_NAME_1=CONTAINER_IMAGE_1 ... CONTAINER_NAME_N=CONTAINER_IMAGE_N",
     "Update the image of a pod template",
-    || super::flags(&[common::SELECTOR]),
+    || super::flags(&[common::SELECTOR, super::record::FLAG]),
     |c| Box::pin(run(c)),
 );
 

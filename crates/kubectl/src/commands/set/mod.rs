@@ -10,7 +10,7 @@ mod subject;
 use serde_json::{Value, json};
 
 use super::common::{self, DryRun, Report, STRATEGIC, with};
-use super::{Command, apply, group};
+use super::{Command, apply, group, record};
 use crate::error::{Error, Result};
 use crate::flags::Flag;
 use crate::patch;
@@ -141,7 +141,8 @@ struct Ending<'a> {
 
 impl Ending<'_> {
     /// Sends what is new, or shows it.
-    async fn send(&self, context: &Context, info: &Info, changed: Value) -> Result<()> {
+    async fn send(&self, context: &Context, info: &Info, mut changed: Value) -> Result<()> {
+        record::record(context, &mut changed);
         let body = match apply::built_in(info) {
             Some(ty) => patch::strategic_two_way(&ty, &info.object, &changed),
             None => patch::merge_two_way(&info.object, &changed),

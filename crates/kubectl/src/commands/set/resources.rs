@@ -16,6 +16,7 @@ pub const COMMAND: Command = leaf(
     || {
         super::flags(&[
             common::SELECTOR,
+            super::record::FLAG,
             Flag::new("containers", Kind::Text, "*", "Names of the containers to change; * stands for any text.")
                 .short('c'),
             text("limits", "The limits: cpu=100m,memory=256Mi."),

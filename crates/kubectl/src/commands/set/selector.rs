@@ -13,7 +13,7 @@ pub const COMMAND: Command = leaf(
     "selector",
     "(-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version]",
     "Set the selector on a resource",
-    || super::flags(&[text("resource-version", "Only if this is the resource's version.")]),
+    || super::flags(&[super::record::FLAG, text("resource-version", "Only if this is the resource's version.")]),
     |c| Box::pin(run(c)),
 );
 

@@ -10,7 +10,7 @@ pub const COMMAND: Command = leaf(
     "serviceaccount",
     "(-f FILENAME | TYPE NAME) SERVICE_ACCOUNT",
     "Update the service account of a resource",
-    || super::flags(&[]),
+    || super::flags(&[super::record::FLAG]),
     |c| Box::pin(run(c)),
 )
 .aliases(&["sa"]);
