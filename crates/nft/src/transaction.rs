@@ -143,9 +143,14 @@ impl Transaction {
         text
     }
 
-    /// None where there is more to it than elements.
-    pub(crate) fn batch(&self) -> Option<Batch> {
-        if !self.before.is_empty() || !self.after.is_empty() {
+    /// Whether there is no more to it than elements.
+    pub(crate) fn is_elements(&self) -> bool {
+        self.before.is_empty() && self.after.is_empty()
+    }
+
+    /// None where there is more to it than elements, or than so many bytes hold: no more of it is written than can be sent.
+    pub(crate) fn batch(&self, most: usize) -> Option<Batch> {
+        if !self.is_elements() {
             return None;
         }
         let mut batch = Batch::default();
@@ -169,12 +174,15 @@ impl Transaction {
                     out.extend(text_attribute(SET, &elements.set));
                     put(out, NESTED | LIST, |out| out.extend(&list));
                 });
+                if batch.bytes.len() > most {
+                    return None;
+                }
                 rest = later;
             }
         }
         batch.acknowledge_last();
         batch.add(END, REQUEST, 0, SUBSYSTEM, "the end".to_owned(), |_| {});
-        Some(batch)
+        (batch.bytes.len() <= most).then_some(batch)
     }
 }
 
@@ -227,7 +235,7 @@ mod tests {
         let mut transaction = Transaction { before: "one\n".into(), elements, after: "two\n".into() };
         let want = "one\ndelete element ip t s { 0, 1 }\nadd element ip t s { 0 }\ntwo\n";
         assert_eq!(transaction.script(), want);
-        assert!(transaction.batch().is_none(), "commands are for nft");
+        assert!(transaction.batch(usize::MAX).is_none(), "commands are for nft");
         transaction.join(Transaction::of_script("three\n".into()));
         assert!(transaction.script().starts_with("one\nthree\n"));
         assert!(Transaction { elements: vec![ports(Verb::Add, 0)], ..Transaction::default() }.is_empty());
@@ -236,7 +244,13 @@ mod tests {
     #[test]
     fn long_lists_are_several_messages_of_one_batch() {
         let transaction = Transaction { elements: vec![ports(Verb::Add, 10_000)], ..Transaction::default() };
-        let batch = transaction.batch().expect("elements alone");
+        let batch = transaction.batch(usize::MAX).expect("elements alone");
+        let size = batch.bytes.len();
+        assert!(transaction.batch(size).is_some());
+        assert!(
+            [size - 1, 100_000, 0].iter().all(|most| transaction.batch(*most).is_none()),
+            "it cannot be sent whole"
+        );
         let kinds: Vec<u16> = messages(&batch.bytes).map(|one| one.kind).collect();
         assert_eq!((kinds.first(), kinds.last()), (Some(&BEGIN), Some(&END)));
         assert!(kinds.len() > 4 && kinds.len() == batch.what.len() && batch.is_answered);

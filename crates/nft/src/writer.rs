@@ -62,9 +62,9 @@ impl Writer {
         self.port
     }
 
-    /// Whether it can be sent whole.
-    pub(crate) fn has_room(&self, batch: &Batch) -> bool {
-        batch.bytes.len() <= self.most
+    /// So many bytes can be sent at once.
+    pub(crate) fn most(&self) -> usize {
+        self.most
     }
 
     /// All or nothing; the error says what the kernel refused. Blocks for as long as the kernel takes.
