@@ -105,11 +105,16 @@ impl Loop {
         if effect.tables || is_due(self.look_again) {
             self.serve(&mut effect.statuses);
         }
+        // Connections to endpoints that are none any more end, whether or not any table is another one.
+        if effect.endpoints_left {
+            self.forget.get_or_insert_with(|| Instant::now() + FORGET);
+        }
         let classes = &self.incremental.resolved().classes;
         self.shared.told.set(classes.iter().filter_map(|class| class.metadata.annotations.as_ref()));
         if is_due(self.forget) {
             self.forget = None;
             self.sockets.forget();
+            self.incremental.forget();
         }
         if !effect.statuses.is_empty() {
             let (incremental, now) = (&self.incremental, now());

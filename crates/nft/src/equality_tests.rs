@@ -244,6 +244,17 @@ async fn a_transaction_that_is_refused_changes_nothing_and_says_what_it_is() {
     let many = Elements { verb: Verb::Add, family: Family::Ip, table: "t".into(), set: "ports".into(), list: many };
     let many = Transaction { elements: vec![many], ..Transaction::default() };
     direct.commit(&many).await.expect("more than one message holds");
+    // As many as sets of policies may change at once.
+    let key = |number: u32| vec![Part::Address(std::net::Ipv4Addr::from_bits(0x0b00_0000 + number).into())];
+    let one = |number| Elements {
+        verb: Verb::Add,
+        family: Family::Ip,
+        table: "t".into(),
+        set: "one".into(),
+        list: vec![Element { key: key(number), value: None }],
+    };
+    let messages = Transaction { elements: (0..30_000).map(one).collect(), ..Transaction::default() };
+    direct.commit(&messages).await.expect("very many messages");
     assert!(
         direct.commit(&Transaction::of_script("add table ip u\n".into())).await.is_err(),
         "commands need the program"

@@ -82,8 +82,9 @@ impl Nft {
 
     /// Applies a transaction: straight to the kernel where it is of elements alone, and of a size that can be sent whole.
     pub async fn commit(&self, transaction: &Transaction) -> Result<(), NftError> {
-        if let Some(batch) = transaction.batch()
-            && let Some(writer) = self.writer().filter(|writer| writer.has_room(&batch))
+        if transaction.is_elements()
+            && let Some(writer) = self.writer()
+            && let Some(batch) = transaction.batch(writer.most())
         {
             let written = tokio::task::spawn_blocking(move || writer.write(&batch)).await;
             let refused = |message| NftError::Refused { command: "netlink".to_owned(), message };

@@ -107,11 +107,15 @@ const LIST: u16 = 3;
 const MOST_OF_A_LIST: usize = 32 * 1024;
 
 /// A transaction as the kernel reads it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
     /// What each message is, by its number.
     pub(crate) what: Vec<String>,
+    /// Where the last message begins.
+    last: usize,
+    /// Whether an answer comes when nothing is refused.
+    pub(crate) is_answered: bool,
 }
 
 impl Transaction {
@@ -139,12 +143,17 @@ impl Transaction {
         text
     }
 
-    /// None where there is more to it than elements.
-    pub(crate) fn batch(&self) -> Option<Batch> {
-        if !self.before.is_empty() || !self.after.is_empty() {
+    /// Whether there is no more to it than elements.
+    pub(crate) fn is_elements(&self) -> bool {
+        self.before.is_empty() && self.after.is_empty()
+    }
+
+    /// None where there is more to it than elements, or than so many bytes hold: no more of it is written than can be sent.
+    pub(crate) fn batch(&self, most: usize) -> Option<Batch> {
+        if !self.is_elements() {
             return None;
         }
-        let mut batch = Batch { bytes: Vec::new(), what: Vec::new() };
+        let mut batch = Batch::default();
         batch.add(BEGIN, REQUEST, 0, SUBSYSTEM, "the beginning".to_owned(), |_| {});
         for elements in &self.elements {
             let mut rest = elements.list.as_slice();
@@ -157,19 +166,23 @@ impl Transaction {
                 }
                 let (now, later) = rest.split_at(count);
                 let (kind, flags) = match elements.verb {
-                    Verb::Add => (NEW_ELEMENTS, REQUEST | CREATE | ACKNOWLEDGE),
-                    Verb::Delete => (DELETE_ELEMENTS, REQUEST | ACKNOWLEDGE),
+                    Verb::Add => (NEW_ELEMENTS, REQUEST | CREATE),
+                    Verb::Delete => (DELETE_ELEMENTS, REQUEST),
                 };
                 batch.add(kind, flags, elements.family.number(), 0, elements.describe(now), |out| {
                     out.extend(text_attribute(TABLE, &elements.table));
                     out.extend(text_attribute(SET, &elements.set));
                     put(out, NESTED | LIST, |out| out.extend(&list));
                 });
+                if batch.bytes.len() > most {
+                    return None;
+                }
                 rest = later;
             }
         }
+        batch.acknowledge_last();
         batch.add(END, REQUEST, 0, SUBSYSTEM, "the end".to_owned(), |_| {});
-        Some(batch)
+        (batch.bytes.len() <= most).then_some(batch)
     }
 }
 
@@ -184,6 +197,7 @@ impl Batch {
         body: impl FnOnce(&mut Vec<u8>),
     ) {
         let number = u32::try_from(self.what.len()).unwrap_or(u32::MAX);
+        self.last = self.bytes.len();
         message(&mut self.bytes, kind, flags, number, |out| {
             let [high, low] = subsystem.to_be_bytes();
             out.extend([family, 0, high, low]);
@@ -192,9 +206,15 @@ impl Batch {
         self.what.push(what);
     }
 
-    /// How many messages are answered: all but the first and the last.
-    pub(crate) fn answers(&self) -> usize {
-        self.what.len().saturating_sub(2)
+    /// What is refused is answered in any case. Of all that is well one answer is enough: thousands would not fit into the
+    /// buffer of the socket.
+    fn acknowledge_last(&mut self) {
+        self.is_answered = self.what.len() > 1;
+        let flags = self.last + 6..self.last + 8;
+        if let Some([low, high]) = self.bytes.get_mut(flags).filter(|_| self.is_answered) {
+            let flags = u16::from_ne_bytes([*low, *high]) | ACKNOWLEDGE;
+            [*low, *high] = flags.to_ne_bytes();
+        }
     }
 }
 
@@ -215,7 +235,7 @@ mod tests {
         let mut transaction = Transaction { before: "one\n".into(), elements, after: "two\n".into() };
         let want = "one\ndelete element ip t s { 0, 1 }\nadd element ip t s { 0 }\ntwo\n";
         assert_eq!(transaction.script(), want);
-        assert!(transaction.batch().is_none(), "commands are for nft");
+        assert!(transaction.batch(usize::MAX).is_none(), "commands are for nft");
         transaction.join(Transaction::of_script("three\n".into()));
         assert!(transaction.script().starts_with("one\nthree\n"));
         assert!(Transaction { elements: vec![ports(Verb::Add, 0)], ..Transaction::default() }.is_empty());
@@ -224,10 +244,16 @@ mod tests {
     #[test]
     fn long_lists_are_several_messages_of_one_batch() {
         let transaction = Transaction { elements: vec![ports(Verb::Add, 10_000)], ..Transaction::default() };
-        let batch = transaction.batch().expect("elements alone");
+        let batch = transaction.batch(usize::MAX).expect("elements alone");
+        let size = batch.bytes.len();
+        assert!(transaction.batch(size).is_some());
+        assert!(
+            [size - 1, 100_000, 0].iter().all(|most| transaction.batch(*most).is_none()),
+            "it cannot be sent whole"
+        );
         let kinds: Vec<u16> = messages(&batch.bytes).map(|one| one.kind).collect();
         assert_eq!((kinds.first(), kinds.last()), (Some(&BEGIN), Some(&END)));
-        assert!(kinds.len() > 4 && kinds.len() == batch.what.len() && batch.answers() == kinds.len() - 2);
+        assert!(kinds.len() > 4 && kinds.len() == batch.what.len() && batch.is_answered);
         assert!(messages(&batch.bytes).all(|one| one.body.len() < 60_000));
         assert!(batch.what[1].starts_with("add element ip t s { 0 } and "), "{}", batch.what[1]);
     }

@@ -62,9 +62,9 @@ impl Writer {
         self.port
     }
 
-    /// Whether it can be sent whole.
-    pub(crate) fn has_room(&self, batch: &Batch) -> bool {
-        batch.bytes.len() <= self.most
+    /// So many bytes can be sent at once.
+    pub(crate) fn most(&self) -> usize {
+        self.most
     }
 
     /// All or nothing; the error says what the kernel refused. Blocks for as long as the kernel takes.
@@ -75,7 +75,7 @@ impl Writer {
         let sent = sendto(&*socket, &batch.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0));
         sent.map_err(|error| format!("the transaction cannot be sent: {error}"))?;
         // The kernel has decided when the message is sent: all answers are there.
-        let (mut answered, mut refused) = (0, None);
+        let (mut is_answered, mut refused) = (!batch.is_answered, None);
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let length = match recv(&*socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
@@ -86,7 +86,7 @@ impl Writer {
             };
             for answer in messages(&buffer[..length]).filter(|answer| answer.kind == ERROR) {
                 match error_of(answer.body) {
-                    None => answered += 1,
+                    None => is_answered = true,
                     Some(error) => {
                         refused.get_or_insert_with(|| refusal(batch, answer.body, &error));
                     }
@@ -95,8 +95,8 @@ impl Writer {
         }
         match refused {
             Some(refused) => Err(refused),
-            None if answered >= batch.answers() => Ok(()),
-            None => Err(format!("the kernel answered {answered} of {} messages", batch.answers())),
+            None if is_answered => Ok(()),
+            None => Err("the kernel did not answer".to_owned()),
         }
     }
 }

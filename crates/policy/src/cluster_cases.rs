@@ -260,6 +260,29 @@ fn labels_of_namespaces_and_nodes_are_followed() {
     assert!(!state.allows(address("x/a"), [10, 244, 0, 31].into(), Protocol::Tcp, 80));
 }
 
+/// There are no sets for addresses of a family that no pod has: one transaction after the other was refused.
+#[test]
+fn a_node_may_have_addresses_of_a_family_that_no_pod_has() {
+    let mut state = cases::state();
+    let nodes = json!([{"nodes": {"matchLabels": {"node": "n2"}}}]);
+    let spec = of_x("Admin", 0, json!([]), json!([to("Deny", nodes, Value::Null)]));
+    state.cluster_policy(&cluster_policy("c", &spec), true);
+    state.transaction();
+    let sixth = |script: String| -> Vec<String> {
+        script.lines().filter(|line| line.contains("fd00::2")).map(str::to_owned).collect()
+    };
+    state.node(&node("n2", "fd00::2"), true);
+    let told: Vec<String> =
+        [state.transaction().script(), state.resync().script()].into_iter().flat_map(sixth).collect();
+    assert!(told.is_empty(), "{told:?}");
+    state.pod(&pod("z/six", json!({}), Some("fd00::31")), true);
+    let told = sixth(state.transaction().script());
+    assert!(told.len() == 1 && told[0].starts_with("add element inet t nodes-"), "{told:?}");
+    state.node(&node("n2", "fd00::2"), false);
+    let told = sixth(state.transaction().script());
+    assert!(told.len() == 1 && told[0].starts_with("delete element inet t nodes-"), "{told:?}");
+}
+
 #[test]
 fn pods_with_the_same_policies_share_a_chain() {
     let mut state = cases::state();

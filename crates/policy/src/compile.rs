@@ -88,6 +88,8 @@ pub(crate) struct Compiled {
     pub(crate) name: Arc<str>,
     pub(crate) rules: Arc<[String]>,
     pub(crate) clauses: Vec<Clause>,
+    /// What it allows is more than a node keeps rules for: it allows nothing.
+    pub(crate) is_refused: bool,
 }
 
 impl Compiled {
@@ -122,15 +124,13 @@ pub(crate) fn compile(
     ports_of: impl Fn(Protocol, &str) -> Vec<u16>,
 ) -> Compiled {
     let mut clauses = Vec::new();
-    let mut left = MOST;
+    let (mut left, mut is_refused) = (MOST, false);
     for rule in rules {
         let places = places(rule.ports.as_deref(), direction, &ports_of);
         let taken = extent(rule, &places);
         // What a NetworkPolicy allows and nobody can keep is not allowed. Lists of other policies have bounds.
         if taken > left && by.is_none() {
-            tracing::warn!(
-                "a NetworkPolicy allows nothing here: its peers at all ports are more than a node keeps rules for"
-            );
+            is_refused = true;
             clauses.clear();
             break;
         }
@@ -149,7 +149,7 @@ pub(crate) fn compile(
         Direction::Ingress => "from-",
         Direction::Egress => "to-",
     };
-    Compiled { name: digest(prefix, &rules.join("\n")), rules: rules.into(), clauses }
+    Compiled { name: digest(prefix, &rules.join("\n")), rules: rules.into(), clauses, is_refused }
 }
 
 /// The chain of a tier: the rules of its policies, one after the other. None: no policy of the tier says anything.
@@ -165,7 +165,8 @@ pub(crate) fn tier(tier: Tier, direction: Direction, policies: &[Arc<Compiled>])
         (Tier::Baseline, Direction::Egress) => "baseline-to-",
     };
     let clauses = policies.iter().flat_map(|one| one.clauses.iter().cloned()).collect();
-    Some(Arc::new(Compiled { name: digest(prefix, &rules.join("\n")), rules: rules.into(), clauses }))
+    let name = digest(prefix, &rules.join("\n"));
+    Some(Arc::new(Compiled { name, rules: rules.into(), clauses, is_refused: false }))
 }
 
 /// Cut to what the kernel takes as a comment.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::cluster_policy::ClusterPolicy;
 use crate::compile::{Compiled, Family, compile, depends_on_pod};
 use crate::pods;
-use crate::policy::{Direction, Policy, Rule};
+use crate::policy::{Direction, Policy, Protocol, Rule};
 
 /// What has rules.
 pub(crate) trait Ruling {
@@ -16,6 +16,9 @@ pub(crate) trait Ruling {
 
     /// Who is named beside each rule.
     fn by(&self) -> Option<Arc<str>>;
+
+    /// For those who read what became of it.
+    fn name(&self) -> String;
 }
 
 impl Ruling for Policy {
@@ -27,6 +30,10 @@ impl Ruling for Policy {
     fn by(&self) -> Option<Arc<str>> {
         None
     }
+
+    fn name(&self) -> String {
+        format!("NetworkPolicy {}/{}", self.namespace, self.name)
+    }
 }
 
 impl Ruling for ClusterPolicy {
@@ -37,6 +44,30 @@ impl Ruling for ClusterPolicy {
     fn by(&self) -> Option<Arc<str>> {
         Some(format!("{} {}", self.tier.name(), self.name).into())
     }
+
+    fn name(&self) -> String {
+        format!("ClusterNetworkPolicy {}", self.name)
+    }
+}
+
+fn made<P: Ruling>(
+    policy: &P,
+    rules: &[Rule],
+    direction: Direction,
+    families: &[Family],
+    ports_of: impl Fn(Protocol, &str) -> Vec<u16>,
+) -> Arc<Compiled> {
+    let compiled = compile(rules, direction, families, policy.by().as_ref(), ports_of);
+    if let Some(why) = refusal(policy, &compiled) {
+        tracing::warn!("{why}");
+    }
+    Arc::new(compiled)
+}
+
+fn refusal<P: Ruling>(policy: &P, compiled: &Compiled) -> Option<String> {
+    let name = policy.name();
+    let why = format!("{name} allows nothing here: its peers at all ports are more than a node keeps rules for");
+    compiled.is_refused.then_some(why)
 }
 
 pub(crate) struct Held<P> {
@@ -49,7 +80,7 @@ impl<P: Ruling> Held<P> {
     pub(crate) fn new(policy: P, families: &[Family]) -> Self {
         let shared = |direction| {
             let rules = policy.rules(direction).filter(|rules| !depends_on_pod(rules, direction))?;
-            Some(Arc::new(compile(rules, direction, families, policy.by().as_ref(), |_, _| Vec::new())))
+            Some(made(&policy, rules, direction, families, |_, _| Vec::new()))
         };
         let (ingress, egress) = (shared(Direction::Ingress), shared(Direction::Egress));
         Self { policy, ingress, egress }
@@ -71,6 +102,29 @@ impl<P: Ruling> Held<P> {
         }
         let ports = |protocol, name: &str| pods::ports_named(pod, protocol, name);
         let rules = self.policy.rules(direction)?;
-        Some(Arc::new(compile(rules, direction, families, self.policy.by().as_ref(), ports)))
+        Some(made(&self.policy, rules, direction, families, ports))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_allows_nothing_is_named() {
+        let blocks: Vec<_> =
+            (0..1000).map(|at| json!({"ipBlock": {"cidr": format!("10.0.{}.{}/32", at / 256, at % 256)}})).collect();
+        for (ports, refused) in [(100, false), (1000, true)] {
+            let ports: Vec<_> = (0..ports).map(|at| json!({"port": 2 * at + 1})).collect();
+            let policy = json!({"metadata": {"name": "p", "namespace": "n"},
+                "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": blocks, "ports": ports}]}});
+            let policy = Policy::read(&serde_json::from_value(policy).expect("a policy"));
+            let held = Held::new(policy, Family::FIRST);
+            let compiled = held.egress.as_ref().expect("a chain");
+            let why = refusal(&held.policy, compiled).unwrap_or_default();
+            assert_eq!(why.starts_with("NetworkPolicy n/p allows nothing"), refused, "{why}");
+        }
     }
 }

@@ -245,7 +245,10 @@ impl Table {
 
     fn elements(&self, changes: &Changes) -> Vec<Elements> {
         let (mut gone, mut come): (Lists, Lists) = Default::default();
-        for ((set, element), _, new) in &changes.elements {
+        // A node may have addresses of a family that no pod has: there are no sets for those until one does, and then all is
+        // written anew.
+        let has_set = |element: &Element| self.families.contains(&Family::of(element.address));
+        for ((set, element), _, new) in changes.elements.iter().filter(|((_, element), _, _)| has_set(element)) {
             let list = if new.is_some() { &mut come } else { &mut gone };
             // The elements of a set that goes need not go before it.
             if new.is_some() || self.sets.now.contains_key(set) {

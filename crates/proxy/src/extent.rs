@@ -1,5 +1,6 @@
 //! How much a Service stands for. What it lists is multiplied: each port is served at each address, for each range of sources,
-//! at each endpoint. A Service of a few kilobytes could stand for more rules than a node has memory for.
+//! and each of these places has each endpoint. A Service of a few kilobytes could stand for more rules than a node has memory
+//! for.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +11,8 @@ use k8s_openapi::api::core::v1::Service;
 const PLACES: usize = 1000;
 const RANGES: usize = 10_000;
 const ENDPOINTS: usize = 1_000_000;
+/// Where clients are remembered, an endpoint has a chain and a set of its own instead of an element for each place.
+const REMEMBERING: usize = 20;
 /// What is listed counts so many times.
 const FOR_EACH: usize = 4;
 /// Ports of a Service are looked for among those of its slices.
@@ -48,7 +51,13 @@ pub(crate) fn excess<'a>(service: &Service, slices: impl IntoIterator<Item = &'a
         used.count().saturating_mul(slice.endpoints.len())
     });
     let endpoints = endpoints.fold(0_usize, usize::saturating_add);
-    if endpoints > ENDPOINTS { too_many("endpoints", endpoints / ports.max(1)) } else { None }
+    let places = addresses + usize::from(spec.ports.iter().flatten().any(|port| port.node_port.is_some()));
+    let (each, at) = match spec.session_affinity.as_deref() {
+        Some("ClientIP") => (REMEMBERING, "endpoints that remember their clients".to_owned()),
+        _ if endpoints > ENDPOINTS => (places, "endpoints".to_owned()),
+        _ => (places, format!("endpoints and {places} places")),
+    };
+    if endpoints.saturating_mul(each) > ENDPOINTS { too_many(&at, endpoints / ports.max(1)) } else { None }
 }
 
 #[cfg(test)]
@@ -68,14 +77,16 @@ mod tests {
 
     #[test]
     fn what_is_listed_is_not_multiplied_without_end() {
-        let check = |spec: Value, endpoints: (usize, usize), served: bool| {
+        let check = |spec: Value, endpoints: (usize, usize), served: bool| -> String {
             let slice = json!({"metadata": {}, "addressType": "IPv4", "ports": ports(endpoints.0),
                 "endpoints": texts(endpoints.1).iter().map(|one| json!({"addresses": [one]})).collect::<Vec<_>>()});
             let slice: EndpointSlice = serde_json::from_value(slice).expect("a slice");
             let slice = Slice::from(slice);
             let service: Service = serde_json::from_value(json!({"metadata": {}, "spec": spec})).expect("a service");
             let slices: Vec<&Slice> = std::iter::repeat_n(&slice, 10).collect();
-            assert_eq!(excess(&service, slices).is_none(), served, "{endpoints:?}");
+            let why = excess(&service, slices);
+            assert_eq!(why.is_none(), served, "{endpoints:?}");
+            why.unwrap_or_default()
         };
         let none = (0, 0);
         for (ports_count, addresses, ranges, endpoints, served) in [
@@ -88,6 +99,9 @@ mod tests {
             (1000, 0, 1000, none, false),
             (10, 0, 0, (10, 10_000), true),
             (10, 0, 0, (10, 10_001), false),
+            // Each address has each endpoint.
+            (1, 999, 0, (1, 100), true),
+            (1, 999, 0, (1, 101), false),
             // Ports of a slice that the Service does not have are nobody's.
             (10, 0, 0, (1000, 10_000), true),
             (10_000, 0, 0, (1000, 0), true),
@@ -96,6 +110,19 @@ mod tests {
             let spec = json!({"ports": ports(ports_count), "clusterIPs": ["10.96.0.9"], "externalIPs": texts(addresses),
                 "loadBalancerSourceRanges": texts(ranges)});
             check(spec, endpoints, served);
+        }
+        for (affinity, node_port, endpoints, why) in [
+            ("None", 30_000, 50_000, ""),
+            ("None", 30_000, 50_001, "500010 endpoints and 2 places are"),
+            ("ClientIP", 0, 5000, ""),
+            ("ClientIP", 0, 5001, "50010 endpoints that remember their clients are"),
+        ] {
+            let mut port = json!({"name": "p1", "port": 80});
+            if node_port > 0 {
+                port["nodePort"] = json!(node_port);
+            }
+            let spec = json!({"ports": [port], "clusterIPs": ["10.96.0.9"], "sessionAffinity": affinity});
+            assert!(check(spec, (1, endpoints), why.is_empty()).contains(why), "{why}");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! serviceaccounts/token: a token for an account, bound to what the request names.
 
 use ferry_admission::Operation;
-use ferry_meta::{ApiError, FieldError, GroupResource, GroupVersionKind, Path, object};
+use ferry_meta::{ApiError, FieldError, GroupVersionKind, Path, object};
 
 use crate::request::call::Call;
 use crate::request::negotiate;
 use crate::request::options::WriteOptions;
 use crate::response::answer::Answer;
 use crate::response::render;
-use crate::storage::{codec, objects};
+use crate::storage::codec;
 use crate::write::Write;
 use crate::write::admission::{self, Attributes};
 
@@ -46,17 +46,6 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     // Plug-ins go by the audiences that were asked for; where there are none, the server chooses.
     issuer.default_request(&mut request);
     admission::validate(core, context, &attributes, Some(&mut request), None).await?;
-    let asked = object::uid(&request);
-    if !asked.is_empty() {
-        let account = objects::must_load(core, row, namespace, name).await?;
-        let have = object::uid(&account.object);
-        if asked != have {
-            let why = format!(
-                "the UID in the token request ({asked}) does not match the UID of the service account ({have})"
-            );
-            return Err(ApiError::conflict(&GroupResource::new(&kind.group, &kind.kind), name, &why));
-        }
-    }
     let mut answer = issuer.request(namespace, name, &request, options.dry_run)?;
     // What else was said of it is said again.
     for key in ["generateName", "labels", "annotations", "ownerReferences", "finalizers"] {

@@ -75,11 +75,21 @@ impl TokenIssuer {
             .reader
             .get(&SERVICE_ACCOUNTS, namespace, account)
             .ok_or_else(|| ApiError::not_found(&SERVICE_ACCOUNTS, account))?;
+        // Of the same account that the token is for: another of its name may come at any moment.
+        let (asked, have) = (text(request, "/metadata/uid"), uid(&account_object));
+        if !asked.is_empty() && asked != have {
+            let why = format!(
+                "the UID in the token request ({asked}) does not match the UID of the service account ({have})"
+            );
+            // Upstream names the kind here, not the resource.
+            let resource = GroupResource::new("authentication.k8s.io", "TokenRequest");
+            return Err(ApiError::conflict(&resource, account, &why));
+        }
         let mut request = json!({
             "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
             "metadata": {
                 "name": account, "namespace": namespace,
-                "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": ferry_meta::time::time(now),
+                "uid": have, "creationTimestamp": ferry_meta::time::time(now),
             },
             "spec": request.get("spec").cloned().unwrap_or_else(|| json!({})),
         });

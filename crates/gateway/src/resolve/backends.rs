@@ -71,18 +71,33 @@ impl Known {
         made
     }
 
-    /// Gives the backends of a Service the endpoints that it has now.
-    pub fn refresh(&self, objects: &Objects, service: &ObjectKey) {
+    /// Gives the backends of a Service the endpoints that it has now, and says whether it had others.
+    pub fn refresh(&self, objects: &Objects, service: &ObjectKey) -> bool {
         let mut known = self.0.lock();
-        let Some(of_service) = known.get_mut(service) else { return };
+        let Some(of_service) = known.get_mut(service) else { return false };
+        let mut is_left = false;
         of_service.retain(|(which, backend)| {
             let Some(backend) = backend.upgrade() else { return false };
-            backend.set_endpoints(endpoints(objects, service, which.port.as_deref(), &which.transport));
+            is_left |= backend.set_endpoints(endpoints(objects, service, which.port.as_deref(), &which.transport));
             true
         });
         if of_service.is_empty() {
             known.remove(service);
         }
+        is_left
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Lets go of what nobody uses any more: it may be of Services that nothing is heard of again.
+    pub fn forget(&self) {
+        self.0.lock().retain(|_, of_service| {
+            of_service.retain(|(_, one)| one.strong_count() > 0);
+            !of_service.is_empty()
+        });
     }
 }
 

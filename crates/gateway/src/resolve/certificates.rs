@@ -57,6 +57,11 @@ impl<T> Memo<T> {
         value.clone()
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.known.lock().len()
+    }
+
     /// Forgets what nobody has, and what could not be made and was not asked for since the last time.
     pub fn sweep(&self) {
         self.known.lock().retain(|_, (value, used)| match value {

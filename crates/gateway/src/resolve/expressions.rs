@@ -2,7 +2,7 @@
 //! before is used again, and a route, or all Ingresses of a namespace together, get so much and no more.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use regex::{Error, Regex, RegexBuilder};
@@ -50,13 +50,24 @@ pub struct Budget<'a> {
     expressions: &'a Expressions,
     most: usize,
     owner: &'static str,
-    /// Of each namespace: what it has, and how much that is.
-    taken: RefCell<HashMap<String, (HashSet<Fingerprint>, usize)>>,
+    /// By namespace.
+    taken: RefCell<HashMap<String, Taken>>,
 }
+
+/// What a namespace has, and how much that is.
+type Taken = (HashMap<Fingerprint, Arc<Known>>, usize);
+
+/// Those that somebody uses: they are not made again as long as this is there.
+#[derive(Default)]
+pub struct Used(#[expect(dead_code, reason = "it is held, and nobody reads it")] Vec<Arc<Known>>);
 
 impl<'a> Budget<'a> {
     pub fn of(&'a self, namespace: &'a str) -> Scope<'a> {
         Scope { budget: self, namespace }
+    }
+
+    pub fn used(self) -> Used {
+        Used(self.taken.into_inner().into_values().flat_map(|(has, _)| has.into_values()).collect())
     }
 }
 
@@ -78,21 +89,27 @@ impl Scope<'_> {
         let Budget { expressions, most, owner, taken } = self.budget;
         let refused = |why: &str| Err(Problem::new("UnsupportedValue", format!("{shown:?} {why}")));
         let key = fingerprint([full.as_bytes(), &[u8::from(ignore_case)]]);
-        let known = || expressions.0.get(key, || Ok(Arc::new(compile(full, ignore_case))));
+        let known = || expressions.0.get(key, || Ok(Arc::new(compile(full, ignore_case)))).ok();
         let mut taken = taken.borrow_mut();
         let (has, size) = taken.entry(self.namespace.to_owned()).or_default();
-        if !has.contains(&key) {
-            // Also those that come to nothing: it took as much to find out.
-            let next = if *size < *most { known().map_or(MOST, |known| known.size) } else { MOST };
-            if size.saturating_add(next) > *most {
-                let all = most / MIB;
-                return refused(&format!("is one regular expression too many: those of {owner} may take {all} MiB"));
+        let found = match has.get(&key) {
+            Some(found) => found.clone(),
+            None => {
+                // Also those that come to nothing: it took as much to find out.
+                let found = if *size < *most { known() } else { None };
+                let Some(found) = found.filter(|found| size.saturating_add(found.size) <= *most) else {
+                    let all = most / MIB;
+                    return refused(&format!(
+                        "is one regular expression too many: those of {owner} may take {all} MiB"
+                    ));
+                };
+                *size += found.size;
+                has.insert(key, found.clone());
+                found
             }
-            *size += next;
-            has.insert(key);
-        }
-        match known().ok().and_then(|known| known.regex.clone()) {
-            Some(regex) => Ok(regex),
+        };
+        match &found.regex {
+            Some(regex) => Ok(regex.clone()),
             None => refused("is not a regular expression that can be used"),
         }
     }
@@ -152,5 +169,21 @@ mod tests {
         }
         // Another time others may come first.
         assert!(all.of_ingresses().of("a").whole(&large(599)).is_ok());
+    }
+
+    /// All of them were made again for one Ingress that changed after two routes that did.
+    #[test]
+    fn those_in_use_are_not_made_again() {
+        let all = Expressions::default();
+        let budget = all.of_ingresses();
+        budget.of("a").whole("/a").expect("one");
+        let used = budget.used();
+        for _ in 0..3 {
+            all.sweep();
+        }
+        assert_eq!(all.0.len(), 1);
+        drop(used);
+        all.sweep();
+        assert_eq!(all.0.len(), 0);
     }
 }

@@ -14,7 +14,7 @@ use rustls_pki_types::ServerName;
 use super::annotations::{Annotations, Auth, BackendProtocol, Canary};
 use super::backends::{Asker, Backends, Use};
 use super::certificates::{Certificates, data};
-use super::expressions::{Budget, Scope};
+use super::expressions::{Budget, Scope, Used};
 use super::objects::{Objects, Referrer, age, name, namespace};
 use super::options::Options;
 use crate::INGRESS_CONTROLLER;
@@ -40,6 +40,7 @@ pub struct Outcome {
     /// The Services and Secrets that they refer to, whether those are there or not.
     pub services: HashSet<ObjectKey>,
     pub secrets: HashSet<ObjectKey>,
+    pub expressions: Used,
 }
 
 /// In the field, or in the annotation that was there before it.
@@ -121,6 +122,7 @@ pub fn resolve(backends: &Backends<'_>, certificates: &Certificates) -> Outcome 
         outcome.https = port(HTTPS, Transport::Tls, listeners.collect());
     }
     outcome.ingresses = list;
+    outcome.expressions = budget.used();
     outcome
 }
 

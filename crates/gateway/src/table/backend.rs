@@ -57,10 +57,15 @@ impl Backend {
         self.endpoints.load()
     }
 
-    pub fn set_endpoints(&self, endpoints: Vec<SocketAddr>) {
-        if **self.endpoints.load() != endpoints {
-            self.endpoints.store(Arc::new(endpoints));
+    /// Whether one of those before is none any more. Both are in order.
+    pub fn set_endpoints(&self, endpoints: Vec<SocketAddr>) -> bool {
+        let before = self.endpoints.load();
+        if **before == endpoints {
+            return false;
         }
+        let is_gone = before.iter().any(|one| endpoints.binary_search(one).is_err());
+        self.endpoints.store(Arc::new(endpoints));
+        is_gone
     }
 
     /// The next in turn that was not tried yet.
@@ -163,7 +168,7 @@ mod tests {
         }
         tried.sort();
         assert_eq!(tried, **backend.endpoints());
-        backend.set_endpoints(tried.split_off(2));
+        assert!(backend.set_endpoints(tried.split_off(2)) && !backend.set_endpoints(backend.endpoints().to_vec()));
         assert_eq!(backend.endpoint(&[]), Some(SocketAddr::from(([10, 0, 0, 2], 80))));
         assert_eq!(Backend::new("", Protocol::Http1, None, Vec::new()).endpoint(&[]), None);
     }

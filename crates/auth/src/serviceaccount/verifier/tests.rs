@@ -127,7 +127,13 @@ fn requests_are_checked_as_upstream_checks_them() {
     // Of an API version the group alone counts.
     let other = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v9", "name": "nopod"}});
     check("robot", other, 404, "pods \"nopod\" not found");
+    let of = |uid: &str| cluster.issuer.request("a", "robot", &json!({"metadata": {"uid": uid}}), true);
+    assert_eq!(of("u1").expect("an answer")["metadata"]["uid"], "u1");
+    let error = of("u0").expect_err("another account");
+    let want = "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"robot\": the UID in the token request (u0) does not match the UID of the service account (u1)";
+    assert_eq!((error.code(), error.0.message.as_str()), (409, want));
     let answer = cluster.issuer.request("a", "robot", &json!({}), true).expect("an answer");
+    assert_eq!(answer["metadata"]["uid"], "u1");
     assert_eq!(answer["spec"], json!({"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": null}));
     assert_eq!(answer["status"]["token"], json!(""));
 }

@@ -38,6 +38,8 @@ pub struct Incremental {
 pub struct Effect {
     /// There are other tables.
     pub tables: bool,
+    /// An endpoint of a backend that is in use is none any more.
+    pub endpoints_left: bool,
     /// Whose status may have to be another.
     pub statuses: BTreeSet<Id>,
 }
@@ -87,8 +89,9 @@ impl Incremental {
         for id in std::mem::take(&mut dirty.routes) {
             self.route(id, &mut dirty, &mut touched);
         }
+        let mut endpoints_left = false;
         for service in &dirty.endpoints {
-            self.known.refresh(&self.objects, service);
+            endpoints_left |= self.known.refresh(&self.objects, service);
         }
         if dirty.ingress {
             self.ingress(&mut dirty);
@@ -110,7 +113,12 @@ impl Incremental {
         if is_resolved {
             self.certificates.sweep();
         }
-        Effect { tables, statuses: dirty.statuses }
+        Effect { tables, endpoints_left, statuses: dirty.statuses }
+    }
+
+    /// Lets go of what no table has any more.
+    pub fn forget(&self) {
+        self.known.forget();
     }
 
     /// Makes Gateways anew, and gives those that are no more.

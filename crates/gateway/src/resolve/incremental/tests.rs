@@ -457,9 +457,15 @@ fn endpoints_change_without_any_route() {
     let at = |last: u8| vec![SocketAddr::from(([10, 0, 0, last], 8080))];
     assert_eq!(**first.endpoints(), at(1));
     let effect = incremental.apply([endpoint(2)]);
-    assert!(!effect.tables && effect.statuses.is_empty());
+    assert!(!effect.tables && effect.endpoints_left && effect.statuses.is_empty());
+    assert!(!incremental.apply([endpoint(2)]).endpoints_left, "nobody left");
     assert_eq!(**first.endpoints(), at(2));
     // A route that changes keeps its backends, and whoever has a request under way sees the same endpoints.
     incremental.apply([Changed::Http(ObjectKey::new("n", "r"), Some(read(route("/b"))))]);
     assert!(Arc::ptr_eq(&first, &backend(&incremental)));
+    // What is heard of no more leaves nothing behind.
+    drop(first);
+    incremental.apply([Changed::Http(ObjectKey::new("n", "r"), None)]);
+    incremental.forget();
+    assert!(incremental.known.is_empty());
 }
