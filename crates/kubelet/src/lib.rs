@@ -169,7 +169,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let has = node::capacity::of_machine(&config);
     config.resources.fits(&has).map_err(Error::Resources)?;
     let groups = groups.limiting_all(&config.resources.top_limits(&has, node::capacity::most_of_pods()));
-    let topology = cpu_manager::topology::Topology::read(std::path::Path::new("/sys")).map_err(Error::Resources)?;
+    let topology = cpu_manager::topology::Topology::read(std::path::Path::new("/sys"));
     let cpus =
         cpu_manager::CpuManager::open(&config.root_dir, &config.resources, topology).map_err(Error::Resources)?;
     let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint, config.settings.runtime_timeout).await?;

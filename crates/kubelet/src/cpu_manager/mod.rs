@@ -48,7 +48,18 @@ pub(crate) struct CpuManager {
 
 impl CpuManager {
     /// With the state that an earlier kubelet of this node has left; an error where that does not fit.
-    pub(crate) fn open(root_dir: &Path, resources: &NodeResources, topology: Topology) -> Result<Self, String> {
+    pub(crate) fn open(
+        root_dir: &Path,
+        resources: &NodeResources,
+        topology: Result<Topology, String>,
+    ) -> Result<Self, String> {
+        let topology = match topology {
+            // Where nothing is said of CPUs, nobody has to know them.
+            Err(_) if resources.cpu_manager == CpuManagerPolicy::None && resources.reserved_cpus.is_empty() => {
+                Topology::default()
+            }
+            read => read?,
+        };
         let all = topology.all();
         if !resources.reserved_cpus.is_within(&all) {
             return Err(format!("reserved-cpus: {} is not a subset of online-cpus: {all}", resources.reserved_cpus));

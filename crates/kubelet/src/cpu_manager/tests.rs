@@ -24,7 +24,7 @@ fn pod(uid: &str) -> Pod {
 #[test]
 fn cpus_are_given_out_written_down_and_given_back() {
     let folder = tempfile::tempdir().expect("a folder");
-    let open = |policy: &str| CpuManager::open(folder.path(), &resources(policy, "500m", ""), machines::small());
+    let open = |policy: &str| CpuManager::open(folder.path(), &resources(policy, "500m", ""), Ok(machines::small()));
     let manager = open("static").expect("opened");
     manager.allocate(&pod("p"), &|_| None).expect("given");
     assert_eq!(
@@ -60,16 +60,27 @@ fn cpus_are_given_out_written_down_and_given_back() {
 #[test]
 fn without_a_policy_nothing_is_said_of_cpus() {
     let folder = tempfile::tempdir().expect("a folder");
-    let manager = CpuManager::open(folder.path(), &NodeResources::default(), machines::small()).expect("opened");
+    let manager = CpuManager::open(folder.path(), &NodeResources::default(), Ok(machines::small())).expect("opened");
     manager.allocate(&pod("p"), &|_| None).expect("nothing to do");
     assert!(manager.affinity("p", "a").is_empty() && manager.allocatable().is_empty() && !manager.is_static());
+}
+
+/// A kubelet that gives no CPUs out runs where `/sys` says nothing of them.
+#[test]
+fn who_gives_cpus_out_has_to_know_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |resources: &NodeResources| CpuManager::open(folder.path(), resources, Err("no CPUs".to_owned()));
+    let of = |policy: &str, named: &str| open(&resources(policy, "1", named)).map(drop);
+    open(&NodeResources::default()).expect("opened");
+    assert_eq!(of("none", ""), Ok(()));
+    assert_eq!((of("none", "0"), of("static", "")), (Err("no CPUs".to_owned()), Err("no CPUs".to_owned())));
 }
 
 #[test]
 fn a_reservation_that_the_machine_cannot_keep_is_refused() {
     let check = |cpu: &str, named: &str, want: &str| {
         let folder = tempfile::tempdir().expect("a folder");
-        let got = CpuManager::open(folder.path(), &resources("static", cpu, named), machines::small());
+        let got = CpuManager::open(folder.path(), &resources("static", cpu, named), Ok(machines::small()));
         assert_eq!(got.err().as_deref(), Some(want));
     };
     let none = "[cpumanager] new static policy error: the static policy requires systemreserved.cpu + kubereserved.cpu to be \
