@@ -221,7 +221,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             uid: Default::default(),
         },
         runtime_state: Default::default(),
-        hardware: Hardware { groups, cpus, plugins, devices, dra },
+        hardware: Hardware { groups, cpus: Arc::new(cpus), plugins, devices, dra },
         users: Arc::new(user_namespaces::UserNamespaces::new(&config.root_dir)),
         pressure: PressureState {
             measures: Default::default(),

@@ -24,6 +24,7 @@ use crate::pod_task::PodTask;
 use crate::preempt;
 use crate::runtime::Glimpse;
 use crate::status::WaitReason;
+use crate::volumes::blocking;
 use crate::worker::{Mailbox, Verdict};
 
 /// How often a runtime without events is looked at.
@@ -239,13 +240,13 @@ impl Manager {
     }
 
     /// A pod with a start time was taken before, by this kubelet or one that ran here earlier.
-    async fn refusal(&self, new: &Pod) -> Option<WaitReason> {
+    async fn refusal(&self, new: &Arc<Pod>) -> Option<WaitReason> {
         let status = pod::status(new);
         if pod::is_terminal(status) || pod::is_being_deleted(new) {
             return None;
         }
         if status.start_time.is_some() {
-            return self.give_cpus(new).err();
+            return self.give_cpus(new).await.err();
         }
         if let Some(why) = self.context.shutdown.refusal() {
             return Some(why);
@@ -256,25 +257,30 @@ impl Manager {
         if let Some(why) = self.context.config.sysctls.refusal(new) {
             return Some(why);
         }
-        if let Err(why) = self.give_cpus(new) {
+        if let Err(why) = self.give_cpus(new).await {
             return Some(why);
         }
         let why = self.refusal_by_the_rest(new).await;
         if why.is_some() {
-            self.context.hardware.cpus.release(pod::uid(new));
+            self.context.hardware.cpus.give_back(pod::uid(new)).await;
         }
         why
     }
 
     /// Those of a pod that is taken; one that was taken before has them from then.
-    fn give_cpus(&self, new: &Pod) -> Result<(), WaitReason> {
-        let cpus = &self.context.hardware.cpus;
+    async fn give_cpus(&self, new: &Arc<Pod>) -> Result<(), WaitReason> {
+        let (cpus, new) = (self.context.hardware.cpus.clone(), new.clone());
         // Which pods there are is known for sure only when both the API server and the files have told.
-        if *self.files_read.borrow() && self.pods.synced().now_or_never().is_some() {
-            let gone = |uid: &String| self.mailboxes.get(uid).is_none() && !self.is_wanted(uid);
-            cpus.holders().iter().filter(|uid| gone(uid)).for_each(|uid| cpus.release(uid));
-        }
-        cpus.allocate(new, &|_| None)
+        let all_known = *self.files_read.borrow() && self.pods.synced().now_or_never().is_some();
+        let mut gone = if all_known { cpus.holders() } else { Vec::new() };
+        gone.retain(|uid| self.mailboxes.get(uid).is_none() && !self.is_wanted(uid));
+        let give = move || {
+            gone.iter().for_each(|uid| cpus.release(uid));
+            Ok(cpus.allocate(&new, &|_| None))
+        };
+        blocking(give)
+            .await
+            .unwrap_or_else(|message| Err(WaitReason { reason: "UnexpectedAdmissionError".to_owned(), message }))
     }
 
     async fn refusal_by_the_rest(&self, new: &Pod) -> Option<WaitReason> {

@@ -88,3 +88,32 @@ fn a_reservation_that_the_machine_cannot_keep_is_refused() {
     check("0", "", none);
     check("1", "1-3", "reserved-cpus: 1-3 is not a subset of online-cpus: 0-1");
 }
+
+/// The disk may take its time: whoever starts a container meanwhile is not held up by it.
+#[test]
+fn the_state_is_read_while_it_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager =
+        CpuManager::open(folder.path(), &resources("static", "500m", ""), Ok(machines::small())).expect("opened");
+    let manager = Arc::new(manager);
+    let slow = folder.path().join("cpu_manager_state.new");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &slow, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    let writing = std::thread::spawn({
+        let manager = manager.clone();
+        move || manager.allocate(&pod("p"), &|_| None)
+    });
+    while manager.changing.try_lock().is_some() {
+        std::thread::yield_now();
+    }
+    let (say, hear) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let manager = manager.clone();
+        move || say.send((manager.affinity("q", "a").to_string(), manager.has_exclusive("p")))
+    });
+    let read = hear.recv_timeout(std::time::Duration::from_secs(20)).expect("read meanwhile");
+    assert_eq!(read, ("0-1".to_owned(), false));
+    // Nothing can be kept in a pipe: what is not written down is not given.
+    drop(std::fs::File::open(&slow).expect("opened"));
+    assert!(writing.join().expect("ended").is_err() && !manager.has_exclusive("p"));
+}
