@@ -14,7 +14,7 @@ use futures::future::join_all;
 use tokio::sync::watch;
 
 use crate::context::Context;
-use crate::manager::Mailboxes;
+use crate::mailboxes::Mailboxes;
 use crate::node;
 use crate::pod;
 use crate::status::WaitReason;
