@@ -87,10 +87,12 @@ pub(crate) async fn watch(context: Arc<Context>, mailboxes: Mailboxes) {
 
 async fn follow(context: &Arc<Context>, mailboxes: &Mailboxes) -> Result<std::convert::Infallible, String> {
     let settings = &context.config.settings;
-    let mut logind = Logind::connect(&settings.logind.bus).await?;
-    logind.allow(plan::whole(&settings.shutdown), &settings.logind.conf).await?;
-    let mut lock = Some(logind.inhibit().await?);
-    logind.listen().await?;
+    let (mut logind, lock) = Logind::hold(&settings.logind, plan::whole(&settings.shutdown)).await?;
+    let mut lock = Some(lock);
+    // logind gives no lock while the machine goes down: what was called off while nobody listened is over.
+    if context.shutdown.is_on() {
+        context.shutdown.set(false);
+    }
     loop {
         let goes_down = logind.next().await?;
         let what = if goes_down { "shutdown event" } else { "shutdown cancellation" };
