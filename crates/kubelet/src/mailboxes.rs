@@ -38,6 +38,11 @@ impl Mailboxes {
         self.0.lock().values().filter(active).cloned().collect()
     }
 
+    /// Those of the pods of which something is left: they run, or they are being ended.
+    pub(crate) fn unfinished(&self) -> Vec<Arc<Mailbox>> {
+        self.0.lock().values().filter(|mailbox| !mailbox.is_finished()).cloned().collect()
+    }
+
     /// Those of the pods that stand in files.
     pub(crate) fn statics(&self) -> Vec<Arc<Mailbox>> {
         self.0.lock().values().filter(|mailbox| pod::is_static(&mailbox.pod())).cloned().collect()
@@ -96,6 +101,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::status::WaitReason;
+    use crate::worker::Verdict;
 
     fn mailbox(uid: &str) -> Arc<Mailbox> {
         let pod = json!({"metadata": {"name": uid, "uid": uid}, "spec": {"containers": []}});
@@ -114,5 +121,27 @@ mod tests {
         assert_eq!(known(["a", "b"]), [true, false]);
         mailboxes.forget("a");
         assert_eq!(known(["a", "b"]), [false, false]);
+    }
+
+    /// A node that goes down waits for an evicted pod that is still ending, too.
+    #[test]
+    fn pods_that_are_being_ended_are_not_finished() {
+        let mailboxes = Mailboxes::default();
+        for uid in ["runs", "ends", "ended"] {
+            mailboxes.put(uid.to_owned(), mailbox(uid));
+        }
+        let get = |uid: &str| mailboxes.get(uid).expect("there");
+        let why = WaitReason { reason: "Evicted".to_owned(), message: String::new() };
+        get("ends").end_for(Verdict { why, disrupts: None }, 30);
+        get("ended").set_finished();
+        let names = |all: Vec<Arc<Mailbox>>| {
+            let names: std::collections::BTreeSet<String> =
+                all.iter().map(|mailbox| pod::name(&mailbox.pod()).to_owned()).collect();
+            names.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (names(mailboxes.active()), names(mailboxes.unfinished())),
+            (vec!["runs".to_owned()], vec!["ends".to_owned(), "runs".to_owned()])
+        );
     }
 }

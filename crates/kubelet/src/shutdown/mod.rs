@@ -112,8 +112,9 @@ async fn follow(context: &Arc<Context>, mailboxes: &Mailboxes) -> Result<std::co
 
 /// Ends all pods, one group after the other; each group gets its time and no more.
 async fn end_pods(context: &Context, mailboxes: &Mailboxes) {
-    let active: Vec<(i32, Arc<Mailbox>)> = mailboxes.active().into_iter().map(|m| (priority(&m), m)).collect();
-    for (period, group) in plan::groups(&context.config.settings.shutdown, active) {
+    // Also those that somebody else ends: they have no more time than the machine has.
+    let all: Vec<(i32, Arc<Mailbox>)> = mailboxes.unfinished().into_iter().map(|m| (priority(&m), m)).collect();
+    for (period, group) in plan::groups(&context.config.settings.shutdown, all) {
         if group.is_empty() {
             continue;
         }
