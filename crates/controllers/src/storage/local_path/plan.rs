@@ -18,7 +18,7 @@ const ASKED: [&str; 2] = ["volume.kubernetes.io/storage-provisioner", "volume.be
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// Holds a volume until its data is removed; upstream's provisioners have the same.
 pub(super) const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
-/// Others' business first: a claim still has the volume.
+/// Others' business first.
 const PROTECTION: &str = "kubernetes.io/pv-protection";
 const HOST_NAME: &str = "kubernetes.io/hostname";
 /// The longest path that the kernel takes.
@@ -212,11 +212,12 @@ pub(super) fn volume(volume: &PersistentVolume, state: impl FnOnce(&str) -> Node
     if going && (!held || volume.finalizers().iter().any(|one| one == PROTECTION)) {
         return VolumeStep::Leave;
     }
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     if spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete") {
         return if going { VolumeStep::LetGo } else { VolumeStep::Leave };
     }
-    let released = volume.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Released"));
-    if !going && !released {
+    // A claim that has the volume keeps the data, also where nothing else protects the volume.
+    if phase == "Bound" || (!going && phase != "Released") {
         return VolumeStep::Leave;
     }
     let name = volume.name_any();

@@ -193,9 +193,16 @@ fn data_goes_when_its_volume_is_given_up_and_not_before() {
     // Deleted while a claim has it: the claim comes first.
     let bound = |finalizers: &[&str]| merged(phase("Bound"), going(finalizers));
     check(bound(&[FINALIZER, "kubernetes.io/pv-protection"]), Ready, "leave");
-    check(bound(&[FINALIZER]), Ready, "remove on one");
-    check(bound(&[FINALIZER]), Away, "told: node one is not ready");
-    check(bound(&[FINALIZER]), Gone, "let go");
+    // Without StorageObjectInUseProtection, or where somebody took the finalizer away.
+    for state in [Ready, Away, Gone] {
+        check(bound(&[FINALIZER]), state, "leave");
+    }
+    check(going(&[FINALIZER, "kubernetes.io/pv-protection"]), Ready, "leave");
+    check(going(&[FINALIZER]), Ready, "remove on one");
+    check(going(&[FINALIZER]), Away, "told: node one is not ready");
+    check(going(&[FINALIZER]), Gone, "let go");
+    // Nobody had it yet.
+    check(merged(phase("Pending"), going(&[FINALIZER])), Ready, "remove on one");
     check(going(&["example.com/other"]), Ready, "leave");
     // What the provisioner did not make is not its to remove.
     let by = json!({ "metadata": { "annotations": { "pv.kubernetes.io/provisioned-by": "other" } } });
