@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferry_client::{Api, write};
+use ferry_controllers::is_default_class;
 use ferry_semantics::local_volumes::PROVISIONER;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -63,10 +64,7 @@ async fn offer(client: &Client) -> Result<()> {
 
 /// A cluster that has a default class keeps it.
 fn class(known: &[StorageClass]) -> Result<StorageClass> {
-    let is_default = |class: &StorageClass| {
-        class.metadata.annotations.as_ref().and_then(|all| all.get(DEFAULT)).is_some_and(|value| value == "true")
-    };
-    let default = !known.iter().any(is_default);
+    let default = !known.iter().any(is_default_class);
     Ok(serde_json::from_value(json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
         "metadata": { "name": CLASS, "annotations": { DEFAULT: default.to_string() } },
@@ -91,5 +89,11 @@ mod tests {
             assert_eq!(made.metadata.annotations.expect("annotations")[DEFAULT], want, "{known:?}");
             assert_eq!((made.provisioner.as_str(), made.parameters), (PROVISIONER, None));
         }
+        // Admission takes the older mark for a default, too; of two, the newer one would count.
+        let mut old = other("false");
+        let mark = "storageclass.beta.kubernetes.io/is-default-class".to_owned();
+        old.metadata.annotations.get_or_insert_default().insert(mark, "true".to_owned());
+        let made = class(&[old]).expect("a class");
+        assert_eq!(made.metadata.annotations.expect("annotations")[DEFAULT], "false");
     }
 }

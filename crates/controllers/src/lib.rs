@@ -41,6 +41,8 @@ pub use cloud::ports::LISTENING_PORTS;
 pub use cloud::{AddressPool, AddressPoolError, Ensured, Instance, Local, Machine, Pool, Provider};
 pub use selection::Selection;
 
+pub use storage::binder::is_default_class;
+
 /// The local-path provisioner: who it is, and what it may do.
 pub mod local_path {
     pub use crate::storage::local_path::{ACCOUNT, rules};

@@ -93,7 +93,7 @@ pub(crate) struct RuntimeState {
 pub(crate) struct Hardware {
     pub(crate) groups: ControlGroups,
     /// The CPUs that containers have of their own, and those that the others share.
-    pub(crate) cpus: CpuManager,
+    pub(crate) cpus: Arc<CpuManager>,
     pub(crate) plugins: Arc<Plugins>,
     /// The devices of device plug-ins.
     pub(crate) devices: Arc<Devices>,
@@ -194,7 +194,7 @@ impl Context {
     /// Frees the devices of a pod that has no process any more.
     pub(crate) async fn give_devices_back(&self, uid: &str) -> Result<(), String> {
         self.hardware.devices.release(uid).await;
-        self.hardware.cpus.release(uid);
+        self.hardware.cpus.give_back(uid).await;
         self.hardware.dra.unprepare(uid).await
     }
 

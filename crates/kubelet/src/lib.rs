@@ -26,6 +26,7 @@ mod hooks;
 mod images;
 mod local_volumes;
 mod logs;
+mod mailboxes;
 mod manager;
 mod manifests;
 mod memory_policy;
@@ -77,7 +78,8 @@ pub use sysctls::Sysctls;
 use context::{Context, Hardware, Machine, PressureState, Registration};
 use eviction::Evictor;
 use images::Images;
-use manager::{Mailboxes, Manager};
+use mailboxes::Mailboxes;
+use manager::Manager;
 use pull_limits::PullLimits;
 use runtime::{CriRuntime, Runtime};
 use server::Server;
@@ -168,7 +170,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let has = node::capacity::of_machine(&config);
     config.resources.fits(&has).map_err(Error::Resources)?;
     let groups = groups.limiting_all(&config.resources.top_limits(&has, node::capacity::most_of_pods()));
-    let topology = cpu_manager::topology::Topology::read(std::path::Path::new("/sys")).map_err(Error::Resources)?;
+    let topology = cpu_manager::topology::Topology::read(std::path::Path::new("/sys"));
     let cpus =
         cpu_manager::CpuManager::open(&config.root_dir, &config.resources, topology).map_err(Error::Resources)?;
     let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint, config.settings.runtime_timeout).await?;
@@ -220,7 +222,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             uid: Default::default(),
         },
         runtime_state: Default::default(),
-        hardware: Hardware { groups, cpus, plugins, devices, dra },
+        hardware: Hardware { groups, cpus: Arc::new(cpus), plugins, devices, dra },
         users: Arc::new(user_namespaces::UserNamespaces::new(&config.root_dir)),
         pressure: PressureState {
             measures: Default::default(),

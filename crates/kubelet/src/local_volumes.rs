@@ -162,7 +162,8 @@ fn roughly(bytes: u64) -> String {
 
 fn remove(root: &Path, pods: &Path, name: &str, only_empty: bool) -> Result<Removal, Refusal> {
     let failed = |error: std::io::Error| Refusal::from(format!("removing {}: {error}", root.join(name).display()));
-    if let Some(pod) = uses_local_volume(pods, name) {
+    let unknown = |error: std::io::Error| Refusal::from(format!("whether a pod uses {name} is not known: {error}"));
+    if let Some(pod) = uses_local_volume(pods, name).map_err(unknown)? {
         return Err(refuse(StatusCode::CONFLICT, format!("the pod with the UID {pod} still uses it")));
     }
     let folder = Root::open(root).map_err(failed)?;
@@ -235,6 +236,22 @@ mod tests {
         assert!(used.why.contains("the-pod") && made.exists(), "{}", used.why);
         fs::remove_dir_all(pod).expect("the pod is gone");
         assert_eq!(volumes.remove(NAME, false).await.expect("removed"), Removal::Done);
+    }
+
+    /// Who cannot look for the users of a volume has not found that there are none.
+    #[tokio::test]
+    async fn a_volume_stays_where_its_users_are_not_known() {
+        let place = tempfile::tempdir().expect("a folder");
+        let volumes = volumes(place.path());
+        let made = volumes.make(NAME, 0).await.expect("made");
+        let pods = place.path().join("pods");
+        fs::remove_dir(&pods).expect("empty");
+        fs::write(&pods, "no folder").expect("written");
+        let refused = volumes.remove(NAME, false).await.expect_err("not known");
+        assert_eq!(refused.code, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(refused.why.contains("whether a pod uses") && made.exists(), "{}", refused.why);
+        fs::remove_file(&pods).expect("removed");
+        assert_eq!(volumes.remove(NAME, false).await.expect("no pod was here yet"), Removal::Done);
     }
 
     #[tokio::test]

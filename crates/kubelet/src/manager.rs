@@ -18,12 +18,14 @@ use crate::context::Context;
 use crate::events::PodEvents;
 use crate::eviction;
 use crate::logs::{self, FolderWatch};
+use crate::mailboxes::{Admitted, Mailboxes};
 use crate::manifests::{self, Files, Manifests};
 use crate::pod;
 use crate::pod_task::PodTask;
 use crate::preempt;
 use crate::runtime::Glimpse;
 use crate::status::WaitReason;
+use crate::volumes::blocking;
 use crate::worker::{Mailbox, Verdict};
 
 /// How often a runtime without events is looked at.
@@ -31,59 +33,6 @@ const RELIST: Duration = Duration::from_secs(1);
 /// With events, a look now and then catches what a lost event would hide.
 const SAFETY_RELIST: Duration = Duration::from_secs(60);
 const RECONNECT: Duration = Duration::from_secs(1);
-
-/// The mailboxes of the workers by pod uid.
-#[derive(Clone, Default)]
-pub(crate) struct Mailboxes(Arc<Mutex<HashMap<String, Arc<Mailbox>>>>);
-
-impl Mailboxes {
-    pub(crate) fn get(&self, uid: &str) -> Option<Arc<Mailbox>> {
-        self.0.lock().get(uid).cloned()
-    }
-
-    pub(crate) fn sources_changed(&self, uid: &str) {
-        if let Some(mailbox) = self.get(uid) {
-            mailbox.sources_changed();
-        }
-    }
-
-    /// Those of the pods that may still run.
-    pub(crate) fn active(&self) -> Vec<Arc<Mailbox>> {
-        let active = |mailbox: &&Arc<Mailbox>| {
-            mailbox.verdict().is_none()
-                && !mailbox.is_gone()
-                && !mailbox.is_finished()
-                && !pod::is_terminal(pod::status(&mailbox.pod()))
-        };
-        self.0.lock().values().filter(active).cloned().collect()
-    }
-
-    /// Those of the pods that stand in files.
-    fn statics(&self) -> Vec<Arc<Mailbox>> {
-        self.0.lock().values().filter(|mailbox| pod::is_static(&mailbox.pod())).cloned().collect()
-    }
-
-    /// Those of the pods that the API server has told of.
-    fn of_the_api(&self) -> Vec<Arc<Mailbox>> {
-        self.0.lock().values().filter(|mailbox| !pod::is_static(&mailbox.pod())).cloned().collect()
-    }
-
-    /// Those of the pods that have ended and are still known.
-    pub(crate) fn ended(&self) -> Vec<String> {
-        let all = self.0.lock();
-        all.iter().filter(|(_, mailbox)| mailbox.is_finished()).map(|(uid, _)| uid.clone()).collect()
-    }
-
-    fn wake(&self, uid: &str) {
-        if let Some(mailbox) = self.get(uid) {
-            mailbox.wake.notify_one();
-        }
-    }
-
-    pub(crate) fn forget(&self, uid: &str) {
-        self.0.lock().remove(uid);
-    }
-}
 
 pub(crate) struct Manager {
     context: Arc<Context>,
@@ -94,12 +43,22 @@ pub(crate) struct Manager {
     files_read: watch::Sender<bool>,
     /// A pod from a file has ended.
     static_ended: Arc<Notify>,
+    /// Pods that have no mailbox yet: they may hold something of the node already.
+    admitted: Admitted,
 }
 
 impl Manager {
     pub(crate) fn new(context: Arc<Context>, pods: Informer<Pod>, mailboxes: Mailboxes, tasks: &Tasks) -> Self {
         let files_read = watch::Sender::new(context.config.manifests.is_none());
-        Self { context, pods, mailboxes, tasks: tasks.clone(), files_read, static_ended: Arc::default() }
+        Self {
+            context,
+            pods,
+            mailboxes,
+            tasks: tasks.clone(),
+            files_read,
+            static_ended: Arc::default(),
+            admitted: Admitted::default(),
+        }
     }
 
     /// Starts following both the API server and the runtime.
@@ -172,6 +131,7 @@ impl Manager {
             return mailbox.put(pod);
         }
         let mailbox = Mailbox::new(pod.clone());
+        let _admitted = self.admitted.begin(&uid);
         if let Some(why) = self.refusal(&pod).await {
             PodEvents { recorder: &self.context.recorder, pod: &pod }.pod(
                 EventType::Warning,
@@ -180,7 +140,7 @@ impl Manager {
             );
             mailbox.refuse(WaitReason { message: format!("Pod was rejected: {}", why.message), ..why });
         }
-        self.mailboxes.0.lock().insert(uid, mailbox.clone());
+        self.mailboxes.put(uid, mailbox.clone());
         if pod::is_static(&pod) {
             self.context.mirrors.begins(&pod);
         }
@@ -239,13 +199,13 @@ impl Manager {
     }
 
     /// A pod with a start time was taken before, by this kubelet or one that ran here earlier.
-    async fn refusal(&self, new: &Pod) -> Option<WaitReason> {
+    async fn refusal(&self, new: &Arc<Pod>) -> Option<WaitReason> {
         let status = pod::status(new);
         if pod::is_terminal(status) || pod::is_being_deleted(new) {
             return None;
         }
         if status.start_time.is_some() {
-            return self.give_cpus(new).err();
+            return self.give_cpus(new).await.err();
         }
         if let Some(why) = self.context.shutdown.refusal() {
             return Some(why);
@@ -256,25 +216,30 @@ impl Manager {
         if let Some(why) = self.context.config.sysctls.refusal(new) {
             return Some(why);
         }
-        if let Err(why) = self.give_cpus(new) {
+        if let Err(why) = self.give_cpus(new).await {
             return Some(why);
         }
         let why = self.refusal_by_the_rest(new).await;
         if why.is_some() {
-            self.context.hardware.cpus.release(pod::uid(new));
+            self.context.hardware.cpus.give_back(pod::uid(new)).await;
         }
         why
     }
 
     /// Those of a pod that is taken; one that was taken before has them from then.
-    fn give_cpus(&self, new: &Pod) -> Result<(), WaitReason> {
-        let cpus = &self.context.hardware.cpus;
+    async fn give_cpus(&self, new: &Arc<Pod>) -> Result<(), WaitReason> {
+        let (cpus, new) = (self.context.hardware.cpus.clone(), new.clone());
         // Which pods there are is known for sure only when both the API server and the files have told.
-        if *self.files_read.borrow() && self.pods.synced().now_or_never().is_some() {
-            let gone = |uid: &String| self.mailboxes.get(uid).is_none() && !self.is_wanted(uid);
-            cpus.holders().iter().filter(|uid| gone(uid)).for_each(|uid| cpus.release(uid));
-        }
-        cpus.allocate(new, &|_| None)
+        let all_known = *self.files_read.borrow() && self.pods.synced().now_or_never().is_some();
+        let mut gone = if all_known { cpus.holders() } else { Vec::new() };
+        gone.retain(|uid| !self.mailboxes.knows(uid, &self.admitted) && !self.is_wanted(uid));
+        let give = move || {
+            gone.iter().for_each(|uid| cpus.release(uid));
+            Ok(cpus.allocate(&new, &|_| None))
+        };
+        blocking(give)
+            .await
+            .unwrap_or_else(|message| Err(WaitReason { reason: "UnexpectedAdmissionError".to_owned(), message }))
     }
 
     async fn refusal_by_the_rest(&self, new: &Pod) -> Option<WaitReason> {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::Notify;
 
 use crate::context::Context;
-use crate::manager::Mailboxes;
+use crate::mailboxes::Mailboxes;
 use crate::worker::{Mailbox, Worker};
 use crate::{manifests, pod};
 

@@ -101,7 +101,11 @@ impl ResourceOptions {
             system_reserved: map(&self.system_reserved),
             kube_reserved: map(&self.kube_reserved),
             reserved_system_cpus: text(&self.reserved_cpus),
-            enforce_node_allocatable: self.enforce_node_allocatable.clone(),
+            // An empty flag is an empty list.
+            enforce_node_allocatable: self.enforce_node_allocatable.clone().map(|mut names| {
+                names.retain(|name| !name.is_empty());
+                names
+            }),
             system_reserved_cgroup: text(&self.system_reserved_cgroup),
             kube_reserved_cgroup: text(&self.kube_reserved_cgroup),
             pods_per_core: self.pods_per_core.unwrap_or(0),
@@ -168,6 +172,7 @@ mod tests {
             &["--enforce-node-allocatable=kube-reserved-compressible", "--kube-reserved-cgroup=/kube"],
             json!({"enforceNodeAllocatable": ["kube-reserved-compressible"], "kubeReservedCgroup": "/kube"}),
         );
+        check(&["--enforce-node-allocatable="], json!({"enforceNodeAllocatable": []}));
         check(&["--pods-per-core=10"], json!({"podsPerCore": 10}));
         check(&["--cpu-cfs-quota=false"], json!({"cpuCFSQuota": false}));
         check(&["--cpu-cfs-quota-period=5ms"], json!({"cpuCFSQuotaPeriod": "5ms"}));

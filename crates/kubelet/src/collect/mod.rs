@@ -14,7 +14,7 @@ pub(crate) use images::Images;
 
 use crate::context::Context;
 use crate::logs;
-use crate::manager::Mailboxes;
+use crate::mailboxes::Mailboxes;
 use crate::runtime::RunState;
 
 const LOGS_PERIOD: Duration = Duration::from_secs(60);

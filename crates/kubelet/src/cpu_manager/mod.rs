@@ -16,6 +16,7 @@ pub(crate) mod topology;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use tokio::sync::watch;
 use crate::node_resources::NodeResources;
 use crate::pod;
 use crate::status::WaitReason;
+use crate::volumes::blocking;
 pub(crate) use cpuset::CpuSet;
 use metrics::Counts;
 pub(crate) use options::CpuManagerPolicy;
@@ -40,6 +42,8 @@ pub(crate) struct CpuManager {
     /// None gives nothing out.
     policy: Option<StaticPolicy>,
     file: PathBuf,
+    /// Held while the next state is found and written down. Who reads the present one does not wait for the disk.
+    changing: Mutex<()>,
     state: Mutex<State>,
     /// Counts the changes of the state: containers that run have to move.
     changes: watch::Sender<u64>,
@@ -48,7 +52,18 @@ pub(crate) struct CpuManager {
 
 impl CpuManager {
     /// With the state that an earlier kubelet of this node has left; an error where that does not fit.
-    pub(crate) fn open(root_dir: &Path, resources: &NodeResources, topology: Topology) -> Result<Self, String> {
+    pub(crate) fn open(
+        root_dir: &Path,
+        resources: &NodeResources,
+        topology: Result<Topology, String>,
+    ) -> Result<Self, String> {
+        let topology = match topology {
+            // Where nothing is said of CPUs, nobody has to know them.
+            Err(_) if resources.cpu_manager == CpuManagerPolicy::None && resources.reserved_cpus.is_empty() => {
+                Topology::default()
+            }
+            read => read?,
+        };
         let all = topology.all();
         if !resources.reserved_cpus.is_within(&all) {
             return Err(format!("reserved-cpus: {} is not a subset of online-cpus: {all}", resources.reserved_cpus));
@@ -68,8 +83,14 @@ impl CpuManager {
                 format!("invalid state, please drain node and remove policy state file {}: {why}", file.display())
             })?;
         }
-        let manager =
-            Self { policy, file, state: Mutex::new(state), changes: watch::Sender::new(0), counts: Mutex::default() };
+        let manager = Self {
+            policy,
+            file,
+            changing: Mutex::default(),
+            state: Mutex::new(state),
+            changes: watch::Sender::new(0),
+            counts: Mutex::default(),
+        };
         manager.write(&manager.state.lock())?;
         Ok(manager)
     }
@@ -80,7 +101,7 @@ impl CpuManager {
         written.map_err(|error| format!("could not save checkpoint {}: {error}", self.file.display()))
     }
 
-    /// Gives the containers of a pod their CPUs; those they have stay theirs. A pod that cannot have them is refused.
+    /// Gives the containers of a pod their CPUs; those they have stay theirs. A pod that cannot have them is refused. Blocks.
     pub(crate) fn allocate(&self, of: &Pod, near: &dyn Fn(&str) -> Option<NodeSet>) -> Result<(), WaitReason> {
         let Some(policy) = &self.policy else { return Ok(()) };
         let all = pod::init_containers(of).iter().chain(pod::containers(of));
@@ -88,8 +109,8 @@ impl CpuManager {
         if asked == 0 {
             return Ok(());
         }
-        let mut state = self.state.lock();
-        let mut next = state.clone();
+        let _changing = self.changing.lock();
+        let mut next = self.state.lock().clone();
         let given = policy.allocate(&mut next, of, near).and_then(|given| {
             // What is not written down would be given out twice after a restart.
             self.write(&next).map(|()| given).map_err(|why| WaitReason {
@@ -99,21 +120,38 @@ impl CpuManager {
         });
         self.counts.lock().asked(asked, policy.options.full_cores_only, given.as_deref());
         given?;
-        self.put(&mut state, next);
+        self.put(next);
         Ok(())
     }
 
-    fn put(&self, state: &mut State, next: State) {
+    fn put(&self, next: State) {
+        let mut state = self.state.lock();
         if *state != next {
             *state = next;
+            drop(state);
             self.changes.send_modify(|count| *count += 1);
         }
     }
 
-    /// The CPUs of a pod without processes are everybody's again.
+    /// The same as [`release`](Self::release), off the async workers.
+    pub(crate) async fn give_back(self: &Arc<Self>, uid: &str) {
+        if !self.has_exclusive(uid) {
+            return;
+        }
+        let (own, uid) = (self.clone(), uid.to_owned());
+        let release = move || {
+            own.release(&uid);
+            Ok(())
+        };
+        if let Err(why) = blocking(release).await {
+            tracing::error!("CPUs are not given back: {why}");
+        }
+    }
+
+    /// The CPUs of a pod without processes are everybody's again. Blocks.
     pub(crate) fn release(&self, uid: &str) {
-        let mut state = self.state.lock();
-        let mut next = state.clone();
+        let _changing = self.changing.lock();
+        let mut next = self.state.lock().clone();
         if !next.release(uid) {
             return;
         }
@@ -121,7 +159,7 @@ impl CpuManager {
             // It is written with the next change; a kubelet that starts before gives it back then.
             tracing::warn!("{why}");
         }
-        self.put(&mut state, next);
+        self.put(next);
     }
 
     /// Pods that have CPUs of their own.

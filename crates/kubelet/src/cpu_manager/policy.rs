@@ -85,12 +85,13 @@ impl StaticPolicy {
             all = all.minus(&self.reserved);
         }
         let shared = &state.shared;
-        if shared.is_empty() {
-            if !state.assigned.is_empty() {
-                return Err("default cpuset cannot be empty".to_owned());
-            }
+        if shared.is_empty() && state.assigned.is_empty() {
             state.shared = all;
             return Ok(());
+        }
+        // All that is not reserved may have been given out, and what is strictly reserved is not shared.
+        if shared.is_empty() && !self.options.strict_reservation {
+            return Err("default cpuset cannot be empty".to_owned());
         }
         let common = self.reserved.common(shared);
         if self.options.strict_reservation && !common.is_empty() {

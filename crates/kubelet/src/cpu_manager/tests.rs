@@ -24,7 +24,7 @@ fn pod(uid: &str) -> Pod {
 #[test]
 fn cpus_are_given_out_written_down_and_given_back() {
     let folder = tempfile::tempdir().expect("a folder");
-    let open = |policy: &str| CpuManager::open(folder.path(), &resources(policy, "500m", ""), machines::small());
+    let open = |policy: &str| CpuManager::open(folder.path(), &resources(policy, "500m", ""), Ok(machines::small()));
     let manager = open("static").expect("opened");
     manager.allocate(&pod("p"), &|_| None).expect("given");
     assert_eq!(
@@ -60,20 +60,60 @@ fn cpus_are_given_out_written_down_and_given_back() {
 #[test]
 fn without_a_policy_nothing_is_said_of_cpus() {
     let folder = tempfile::tempdir().expect("a folder");
-    let manager = CpuManager::open(folder.path(), &NodeResources::default(), machines::small()).expect("opened");
+    let manager = CpuManager::open(folder.path(), &NodeResources::default(), Ok(machines::small())).expect("opened");
     manager.allocate(&pod("p"), &|_| None).expect("nothing to do");
     assert!(manager.affinity("p", "a").is_empty() && manager.allocatable().is_empty() && !manager.is_static());
+}
+
+/// A kubelet that gives no CPUs out runs where `/sys` says nothing of them.
+#[test]
+fn who_gives_cpus_out_has_to_know_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |resources: &NodeResources| CpuManager::open(folder.path(), resources, Err("no CPUs".to_owned()));
+    let of = |policy: &str, named: &str| open(&resources(policy, "1", named)).map(drop);
+    open(&NodeResources::default()).expect("opened");
+    assert_eq!(of("none", ""), Ok(()));
+    assert_eq!((of("none", "0"), of("static", "")), (Err("no CPUs".to_owned()), Err("no CPUs".to_owned())));
 }
 
 #[test]
 fn a_reservation_that_the_machine_cannot_keep_is_refused() {
     let check = |cpu: &str, named: &str, want: &str| {
         let folder = tempfile::tempdir().expect("a folder");
-        let got = CpuManager::open(folder.path(), &resources("static", cpu, named), machines::small());
+        let got = CpuManager::open(folder.path(), &resources("static", cpu, named), Ok(machines::small()));
         assert_eq!(got.err().as_deref(), Some(want));
     };
     let none = "[cpumanager] new static policy error: the static policy requires systemreserved.cpu + kubereserved.cpu to be \
                 greater than zero";
     check("0", "", none);
     check("1", "1-3", "reserved-cpus: 1-3 is not a subset of online-cpus: 0-1");
+}
+
+/// The disk may take its time: whoever starts a container meanwhile is not held up by it.
+#[test]
+fn the_state_is_read_while_it_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manager =
+        CpuManager::open(folder.path(), &resources("static", "500m", ""), Ok(machines::small())).expect("opened");
+    let manager = Arc::new(manager);
+    let slow = folder.path().join("cpu_manager_state.new");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &slow, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    let writing = std::thread::spawn({
+        let manager = manager.clone();
+        move || manager.allocate(&pod("p"), &|_| None)
+    });
+    while manager.changing.try_lock().is_some() {
+        std::thread::yield_now();
+    }
+    let (say, hear) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let manager = manager.clone();
+        move || say.send((manager.affinity("q", "a").to_string(), manager.has_exclusive("p")))
+    });
+    let read = hear.recv_timeout(std::time::Duration::from_secs(20)).expect("read meanwhile");
+    assert_eq!(read, ("0-1".to_owned(), false));
+    // Nothing can be kept in a pipe: what is not written down is not given.
+    drop(std::fs::File::open(&slow).expect("opened"));
+    assert!(writing.join().expect("ended").is_err() && !manager.has_exclusive("p"));
 }

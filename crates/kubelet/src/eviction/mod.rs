@@ -26,7 +26,7 @@ pub use settings::{Amount, Eviction, SettingsError, Signal, Statements, Threshol
 use crate::collect;
 use crate::context::Context;
 use crate::events::PodEvents;
-use crate::manager::Mailboxes;
+use crate::mailboxes::Mailboxes;
 use crate::node;
 use crate::pod;
 use crate::status::WaitReason;

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+use super::LogindPlaces;
 use super::bus::{Bus, Message, Value};
 
 const LOGIND: &str = "org.freedesktop.login1";
@@ -20,7 +21,17 @@ pub(super) struct Logind {
 }
 
 impl Logind {
-    pub(super) async fn connect(socket: &Path) -> Result<Self, String> {
+    /// A connection, and a lock that holds a shutdown back for so long.
+    pub(super) async fn hold(places: &LogindPlaces, wanted: Duration) -> Result<(Self, OwnedFd), String> {
+        let mut logind = Self::connect(&places.bus).await?;
+        logind.allow(wanted, &places.conf).await?;
+        // First the ear, then the lock: logind may tell of a shutdown as soon as somebody holds it back.
+        logind.listen().await?;
+        let lock = logind.inhibit().await?;
+        Ok((logind, lock))
+    }
+
+    async fn connect(socket: &Path) -> Result<Self, String> {
         let connected = patiently(Bus::connect(socket)).await;
         Ok(Self { bus: connected.map_err(|why| format!("{}: {why}", socket.display()))? })
     }
@@ -40,7 +51,7 @@ impl Logind {
     }
 
     /// Sees to it that a lock holds for `wanted`: where logind allows less, its configuration is written.
-    pub(super) async fn allow(&mut self, wanted: Duration, conf: &Path) -> Result<(), String> {
+    async fn allow(&mut self, wanted: Duration, conf: &Path) -> Result<(), String> {
         if self.longest_delay().await? >= wanted {
             return Ok(());
         }
@@ -81,7 +92,7 @@ impl Logind {
         answer.descriptors.pop().ok_or_else(|| "logind gave no inhibitor lock".to_owned())
     }
 
-    pub(super) async fn listen(&mut self) -> Result<(), String> {
+    async fn listen(&mut self) -> Result<(), String> {
         let rule = format!(
             "type='signal',sender='{LOGIND}',path='{OBJECT}',interface='{MANAGER}',member='PrepareForShutdown'"
         );
@@ -117,5 +128,41 @@ async fn patiently<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, St
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(done) => done.map_err(|error| error.to_string()),
         Err(_) => Err("no answer".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixListener;
+
+    use super::super::bus::ANSWER;
+    use super::*;
+
+    /// A shutdown that began between the two was not heard of: pods went down with the machine.
+    #[tokio::test]
+    async fn shutdowns_are_listened_for_before_they_are_held_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let places = LogindPlaces { bus: folder.path().join("bus"), conf: folder.path().join("conf") };
+        let listener = UnixListener::bind(&places.bus).expect("a socket");
+        let bus = async move {
+            let mut bus = Bus::of(listener.accept().await.expect("a kubelet").0);
+            for answer in ["OK 1234\r\n", "AGREE_UNIX_FD\r\n", ""] {
+                bus.line().await.expect("a line");
+                bus.write(answer.as_bytes()).await.expect("written");
+            }
+            let mut asked = Vec::new();
+            while let Ok(message) = bus.read().await {
+                let values = if message.member == "Get" { vec![Value::Long(60_000_000)] } else { Vec::new() };
+                let answer = Message { kind: ANSWER, answers: message.serial, values, ..Message::default() };
+                bus.send(answer).await.expect("sent");
+                asked.push(message.member);
+            }
+            asked
+        };
+        // The lock itself is not sent here.
+        let held = async { Logind::hold(&places, Duration::from_secs(30)).await.map(drop) };
+        let (asked, held) = tokio::join!(bus, held);
+        assert_eq!(held, Err("logind gave no inhibitor lock".to_owned()));
+        assert_eq!(asked, ["Hello", "Get", "AddMatch", "Inhibit"]);
     }
 }

@@ -14,7 +14,7 @@ use futures::future::join_all;
 use tokio::sync::watch;
 
 use crate::context::Context;
-use crate::manager::Mailboxes;
+use crate::mailboxes::Mailboxes;
 use crate::node;
 use crate::pod;
 use crate::status::WaitReason;
@@ -87,10 +87,12 @@ pub(crate) async fn watch(context: Arc<Context>, mailboxes: Mailboxes) {
 
 async fn follow(context: &Arc<Context>, mailboxes: &Mailboxes) -> Result<std::convert::Infallible, String> {
     let settings = &context.config.settings;
-    let mut logind = Logind::connect(&settings.logind.bus).await?;
-    logind.allow(plan::whole(&settings.shutdown), &settings.logind.conf).await?;
-    let mut lock = Some(logind.inhibit().await?);
-    logind.listen().await?;
+    let (mut logind, lock) = Logind::hold(&settings.logind, plan::whole(&settings.shutdown)).await?;
+    let mut lock = Some(lock);
+    // logind gives no lock while the machine goes down: what was called off while nobody listened is over.
+    if context.shutdown.is_on() {
+        context.shutdown.set(false);
+    }
     loop {
         let goes_down = logind.next().await?;
         let what = if goes_down { "shutdown event" } else { "shutdown cancellation" };
@@ -110,8 +112,9 @@ async fn follow(context: &Arc<Context>, mailboxes: &Mailboxes) -> Result<std::co
 
 /// Ends all pods, one group after the other; each group gets its time and no more.
 async fn end_pods(context: &Context, mailboxes: &Mailboxes) {
-    let active: Vec<(i32, Arc<Mailbox>)> = mailboxes.active().into_iter().map(|m| (priority(&m), m)).collect();
-    for (period, group) in plan::groups(&context.config.settings.shutdown, active) {
+    // Also those that somebody else ends: they have no more time than the machine has.
+    let all: Vec<(i32, Arc<Mailbox>)> = mailboxes.unfinished().into_iter().map(|m| (priority(&m), m)).collect();
+    for (period, group) in plan::groups(&context.config.settings.shutdown, all) {
         if group.is_empty() {
             continue;
         }

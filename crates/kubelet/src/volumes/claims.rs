@@ -1,6 +1,7 @@
 //! Volumes that a pod claims: a folder or a device of this node, or a driver's.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 
 use ferry_client::{Api, write};
@@ -42,11 +43,21 @@ pub(crate) fn note_local_volume(pod: &Path, volume: &str) -> Result<(), String> 
     write_note(&note(pod, LOCAL, volume))
 }
 
-/// The UID of a pod that uses a volume.
-pub(crate) fn uses_local_volume(pods: &Path, volume: &str) -> Option<String> {
-    let pods = std::fs::read_dir(pods).into_iter().flatten().flatten();
-    let mut users = pods.filter(|pod| note(&pod.path(), LOCAL, volume).exists());
-    users.next().map(|pod| pod.file_name().to_string_lossy().into_owned())
+/// The UID of a pod that uses a volume. An error where that is not known: it is not nobody then.
+pub(crate) fn uses_local_volume(pods: &Path, volume: &str) -> io::Result<Option<String>> {
+    let pods = match std::fs::read_dir(pods) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        pods => pods?,
+    };
+    for pod in pods {
+        let pod = pod?;
+        match std::fs::metadata(note(&pod.path(), LOCAL, volume)) {
+            Ok(_) => return Ok(Some(pod.file_name().to_string_lossy().into_owned())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 /// Which pod has each volume that one pod of the cluster may have at a time. The scheduler keeps others away; whoever names

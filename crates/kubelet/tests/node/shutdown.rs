@@ -22,6 +22,8 @@ use crate::{NODE, Node, condition, is_ready, shell};
 use bus::{Bus, Message, Value as Word};
 
 const LOGIND: &str = ":1.1";
+/// The bus hangs up.
+const NOBODY: &str = "";
 
 /// Who says that the machine goes down, and whether it does.
 type Said = (&'static str, bool);
@@ -36,13 +38,15 @@ struct Machine {
 impl Machine {
     fn start(socket: &Path, conf: &Path) -> Self {
         let listener = UnixListener::bind(socket).expect("a socket");
-        let (says, hears) = mpsc::unbounded_channel();
+        let (says, mut hears) = mpsc::unbounded_channel();
         let (count, locks) = watch::channel(0);
         let tasks = Tasks::new("logind");
         let logind = Logind { conf: conf.to_owned(), count, tasks: tasks.clone() };
         tasks.spawn_until_stopped("logind", async move {
-            let (stream, _) = listener.accept().await.expect("a kubelet");
-            logind.talk(stream, hears).await;
+            loop {
+                let (stream, _) = listener.accept().await.expect("a kubelet");
+                logind.talk(stream, &mut hears).await;
+            }
         });
         Self { tasks, says, locks }
     }
@@ -61,7 +65,7 @@ struct Logind {
 }
 
 impl Logind {
-    async fn talk(&self, stream: UnixStream, mut hears: mpsc::UnboundedReceiver<Said>) {
+    async fn talk(&self, stream: UnixStream, hears: &mut mpsc::UnboundedReceiver<Said>) {
         let mut bus = Bus::of(stream);
         for (word, answer) in
             [("\0AUTH EXTERNAL ", "OK 1234\r\n"), ("NEGOTIATE_UNIX_FD", "AGREE_UNIX_FD\r\n"), ("BEGIN", "")]
@@ -77,6 +81,9 @@ impl Logind {
                     Err(_) => return,
                 },
                 Some((sender, on)) = hears.recv() => {
+                    if sender == NOBODY {
+                        return;
+                    }
                     let signal = Message {
                         kind: bus::SIGNAL,
                         path: "/org/freedesktop/login1".into(),
@@ -215,6 +222,14 @@ pub(crate) async fn pods_end_before_the_machine(api: &Api, containerd: &Containe
     api.until("api/v1/nodes||test-node", "ready again", is_ready).await;
     let again = node.create("again", json!({"containers": [{"name": "main", "command": shell("sleep 1000")}]})).await;
     api.until(&again, "ready", is_ready).await;
+
+    // The next one is called off while the bus is away: whoever gets a lock again does not go down.
+    machine.says.send((LOGIND, true)).expect("heard");
+    machine.locked(0).await;
+    api.until("api/v1/nodes||test-node", "going down", down).await;
+    machine.says.send((NOBODY, false)).expect("heard");
+    machine.locked(1).await;
+    api.until("api/v1/nodes||test-node", "ready again", is_ready).await;
     for key in [least, most, late, again] {
         node.delete(&key).await;
     }

@@ -4,4 +4,5 @@ mod choose;
 mod plan;
 mod reconcile;
 
+pub use plan::is_default_class;
 pub(crate) use reconcile::start;

@@ -14,7 +14,9 @@ pub(super) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 pub(super) const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 pub(super) const PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// Upstream still takes the older mark, as its admission does.
+const DEFAULT_CLASS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 /// Provisioners of this name were once part of Kubernetes; those of this list have drivers that took over.
 const BUILT_IN: &str = "kubernetes.io/";
 const MIGRATED: [&str; 7] =
@@ -140,9 +142,14 @@ fn unbound(claim: &PersistentVolumeClaim, seen: &Seen<'_>) -> ClaimStep {
     ClaimStep::Pending { event: Some(told), provisioner: Some(known.provisioner.clone()) }
 }
 
+/// Whether a class is for claims that name none.
+pub fn is_default_class(class: &StorageClass) -> bool {
+    DEFAULT_CLASS.iter().any(|mark| class.annotations().get(*mark).is_some_and(|value| value == "true"))
+}
+
 /// Of several defaults the newest counts.
 fn default_class(classes: &[Arc<StorageClass>]) -> Option<String> {
-    let defaults = classes.iter().filter(|class| class.annotations().get(DEFAULT_CLASS).is_some_and(|v| v == "true"));
+    let defaults = classes.iter().filter(|class| is_default_class(class));
     let newest = defaults.max_by_key(|class| {
         let made = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
         (made, std::cmp::Reverse(class.name_any()))
@@ -244,11 +251,25 @@ mod tests {
     fn classes() -> Vec<Arc<StorageClass>> {
         let class = |name: &str, mode: &str, default: &str| {
             Arc::new(serde_json::from_value(json!({
-                "metadata": { "name": name, "annotations": { DEFAULT_CLASS: default } }, "provisioner": format!("example.com/{name}"),
+                "metadata": { "name": name, "annotations": { DEFAULT_CLASS[0]: default } }, "provisioner": format!("example.com/{name}"),
                 "volumeBindingMode": mode,
             })).expect("a class"))
         };
         vec![class("now", "Immediate", "true"), class("late", "WaitForFirstConsumer", "false")]
+    }
+
+    #[test]
+    fn classes_are_the_default_by_the_older_mark_too() {
+        let check = |annotations: Value, want: bool| {
+            let class = json!({ "metadata": { "annotations": annotations }, "provisioner": "x" });
+            let class: StorageClass = serde_json::from_value(class).expect("a class");
+            assert_eq!(is_default_class(&class), want, "{annotations}");
+        };
+        check(Value::Null, false);
+        check(json!({ DEFAULT_CLASS[0]: "true" }), true);
+        check(json!({ DEFAULT_CLASS[1]: "true" }), true);
+        check(json!({ DEFAULT_CLASS[0]: "false", DEFAULT_CLASS[1]: "true" }), true);
+        check(json!({ DEFAULT_CLASS[0]: "yes", "other": "true" }), false);
     }
 
     #[test]

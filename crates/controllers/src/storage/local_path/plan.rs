@@ -18,7 +18,7 @@ const ASKED: [&str; 2] = ["volume.kubernetes.io/storage-provisioner", "volume.be
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// Holds a volume until its data is removed; upstream's provisioners have the same.
 pub(super) const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
-/// Others' business first: a claim still has the volume.
+/// Others' business first.
 const PROTECTION: &str = "kubernetes.io/pv-protection";
 const HOST_NAME: &str = "kubernetes.io/hostname";
 /// The longest path that the kernel takes.
@@ -41,10 +41,21 @@ pub(super) enum ClaimStep {
 
 /// Whether a claim is this provisioner's to serve, as far as it says so itself.
 pub(super) fn asks(claim: &PersistentVolumeClaim) -> bool {
+    claim.metadata.deletion_timestamp.is_none() && waits(claim)
+}
+
+fn waits(claim: &PersistentVolumeClaim) -> bool {
     let taken = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
-    taken.is_empty()
-        && claim.metadata.deletion_timestamp.is_none()
-        && ASKED.iter().any(|key| claim.annotations().get(*key).is_some_and(|asked| asked == PROVISIONER))
+    taken.is_empty() && ASKED.iter().any(|key| claim.annotations().get(*key).is_some_and(|asked| asked == PROVISIONER))
+}
+
+fn selected(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.annotations().get(SELECTED_NODE).map(String::as_str).filter(|name| !name.is_empty())
+}
+
+/// The node on which a claim that is gone without a volume may have left a folder.
+pub(super) fn attempted_on(claim: &PersistentVolumeClaim) -> Option<&str> {
+    selected(claim).filter(|_| waits(claim))
 }
 
 pub(super) fn class_of(claim: &PersistentVolumeClaim) -> &str {
@@ -70,9 +81,7 @@ pub(super) fn claim<N: AsRef<Node>>(
         Err(why) => return ClaimStep::Refuse(why),
     };
     // Until the scheduler has chosen a node there is nothing to do.
-    let Some(selected) = claim.annotations().get(SELECTED_NODE).filter(|name| !name.is_empty()) else {
-        return ClaimStep::Ignore;
-    };
+    let Some(selected) = selected(claim) else { return ClaimStep::Ignore };
     let Some(found) = node(selected) else {
         return ClaimStep::Reschedule("the node that was chosen for it does not exist".to_owned());
     };
@@ -81,7 +90,7 @@ pub(super) fn claim<N: AsRef<Node>>(
         return ClaimStep::Reschedule(why);
     }
     match name_for(&claim.uid().unwrap_or_default()) {
-        Some(name) => ClaimStep::Provision { node: selected.clone(), name, bytes },
+        Some(name) => ClaimStep::Provision { node: selected.to_owned(), name, bytes },
         None => ClaimStep::Refuse("the claim has no UID that a folder could be named after".to_owned()),
     }
 }
@@ -205,6 +214,12 @@ pub(super) fn node_of(volume: &PersistentVolume) -> Option<&str> {
     }
 }
 
+/// Whether an empty folder of a node is nobody's: no volume has its name, or the one that has it came to be on another node,
+/// after an attempt here.
+pub(super) fn is_left(volume: Option<&PersistentVolume>, node: &str) -> bool {
+    volume.is_none_or(|volume| is_ours(volume) && node_of(volume).is_some_and(|other| other != node))
+}
+
 pub(super) fn volume(volume: &PersistentVolume, state: impl FnOnce(&str) -> NodeState) -> VolumeStep {
     let Some(spec) = volume.spec.as_ref().filter(|_| is_ours(volume)) else { return VolumeStep::Leave };
     let going = volume.metadata.deletion_timestamp.is_some();
@@ -212,11 +227,12 @@ pub(super) fn volume(volume: &PersistentVolume, state: impl FnOnce(&str) -> Node
     if going && (!held || volume.finalizers().iter().any(|one| one == PROTECTION)) {
         return VolumeStep::Leave;
     }
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     if spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete") {
         return if going { VolumeStep::LetGo } else { VolumeStep::Leave };
     }
-    let released = volume.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Released"));
-    if !going && !released {
+    // A claim that has the volume keeps the data, also where nothing else protects the volume.
+    if phase == "Bound" || (!going && phase != "Released") {
         return VolumeStep::Leave;
     }
     let name = volume.name_any();

@@ -59,10 +59,15 @@ pub(crate) fn start(context: &Context) {
         serves,
     });
     let handler = this.clone();
-    this.claims.on_change(move |change| {
-        if !matches!(change, Change::Deleted(_)) && plan::asks(change.object()) {
-            handler.queue.add(Key::Claim(ObjectKey::of(&**change.object())));
+    this.claims.on_change(move |change| match change {
+        // The folder may be there, and the volume could not be written.
+        Change::Deleted(claim) => {
+            if let Some(node) = plan::attempted_on(claim) {
+                handler.queue.add_after(Key::Node(node.to_owned()), AGAIN);
+            }
         }
+        _ if plan::asks(change.object()) => handler.queue.add(Key::Claim(ObjectKey::of(&**change.object()))),
+        _ => {}
     });
     let handler = this.clone();
     this.volumes.on_change(move |change| handler.queue.add(Key::Volume(change.object().name_any())));
@@ -268,7 +273,7 @@ impl Reconciler {
                 return Ok(if refused.is_unclear() { Action::After(AGAIN) } else { Action::Done });
             }
         };
-        let is_left = |name: &String| self.volumes.get("", name).is_none();
+        let is_left = |name: &String| plan::is_left(self.volumes.get("", name).as_deref(), node);
         let left: Vec<String> = empty.into_iter().filter(is_left).collect();
         if left.is_empty() {
             return Ok(Action::Done);
@@ -281,7 +286,7 @@ impl Reconciler {
             claims.iter().filter(|claim| on_node(claim)).filter_map(|claim| name_for(&claim.uid()?)).collect();
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         for name in left.iter().filter(|name| !at_work.contains(name)) {
-            if volumes.get_opt(name).await?.is_none()
+            if plan::is_left(volumes.get_opt(name).await?.as_ref(), node)
                 && let Err(refused) = self.folders.remove_empty(node, name).await
             {
                 tracing::debug!(node, name, "the folder that nobody has is not removed: {}", refused.why);

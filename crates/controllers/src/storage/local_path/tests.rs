@@ -193,9 +193,16 @@ fn data_goes_when_its_volume_is_given_up_and_not_before() {
     // Deleted while a claim has it: the claim comes first.
     let bound = |finalizers: &[&str]| merged(phase("Bound"), going(finalizers));
     check(bound(&[FINALIZER, "kubernetes.io/pv-protection"]), Ready, "leave");
-    check(bound(&[FINALIZER]), Ready, "remove on one");
-    check(bound(&[FINALIZER]), Away, "told: node one is not ready");
-    check(bound(&[FINALIZER]), Gone, "let go");
+    // Without StorageObjectInUseProtection, or where somebody took the finalizer away.
+    for state in [Ready, Away, Gone] {
+        check(bound(&[FINALIZER]), state, "leave");
+    }
+    check(going(&[FINALIZER, "kubernetes.io/pv-protection"]), Ready, "leave");
+    check(going(&[FINALIZER]), Ready, "remove on one");
+    check(going(&[FINALIZER]), Away, "told: node one is not ready");
+    check(going(&[FINALIZER]), Gone, "let go");
+    // Nobody had it yet.
+    check(merged(phase("Pending"), going(&[FINALIZER])), Ready, "remove on one");
     check(going(&["example.com/other"]), Ready, "leave");
     // What the provisioner did not make is not its to remove.
     let by = json!({ "metadata": { "annotations": { "pv.kubernetes.io/provisioned-by": "other" } } });
@@ -211,4 +218,27 @@ fn data_goes_when_its_volume_is_given_up_and_not_before() {
     };
     check(label("kubernetes.io/hostname", &["one", "two"]), Ready, "told: it is not as");
     check(label("zone", &["one"]), Ready, "told: it is not as");
+}
+
+#[test]
+fn an_empty_folder_is_left_where_its_volume_is_not() {
+    assert!(is_left(None, "one"));
+    assert!(!is_left(Some(&a_volume(json!({}))), "one"));
+    // The attempt on that node failed without a word, and another node made the volume.
+    assert!(is_left(Some(&a_volume(json!({}))), "two"));
+    // Where the volume is, nobody can tell: it may be here.
+    let changed = json!({ "spec": { "nodeAffinity": null } });
+    assert!(!is_left(Some(&a_volume(changed)), "two"));
+    let by = json!({ "metadata": { "annotations": { "pv.kubernetes.io/provisioned-by": "other" } } });
+    assert!(!is_left(Some(&a_volume(by)), "two"));
+}
+
+#[test]
+fn a_claim_that_goes_without_a_volume_may_leave_a_folder() {
+    let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+    assert_eq!(attempted_on(&a_claim(going)), Some("one"));
+    let none = |change: Value| assert_eq!(attempted_on(&a_claim(change.clone())), None, "{change}");
+    none(json!({ "metadata": { "annotations": { SELECTED_NODE: "" } } }));
+    none(json!({ "metadata": { "annotations": { "volume.kubernetes.io/storage-provisioner": "other" } } }));
+    none(json!({ "spec": { "volumeName": NAME } }));
 }

@@ -191,4 +191,8 @@ fn a_state_that_does_not_fit_is_refused() {
     let strict = "some of strictly reserved cpus: \"0\" are present in defaultCpuSet: \"0-1\"";
     check(&["strict-cpu-reservation"], "0-1", &[], Err(strict));
     check(&["strict-cpu-reservation"], "1", &[], Ok("1"));
+    // A kubelet whose CPUs are all given out starts again.
+    check(&["strict-cpu-reservation"], "", &[("a", "1")], Ok(""));
+    let other = "current set of available CPUs \"1\" doesn't match with CPUs in state \"1-2\"";
+    check(&["strict-cpu-reservation"], "", &[("a", "1-2")], Err(other));
 }
