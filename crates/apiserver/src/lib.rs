@@ -177,6 +177,11 @@ impl ApiServer {
         core.metrics.add(move || tree.runtime_metrics());
         let own = core.clone();
         core.tasks.spawn_critical("custom-resource-definitions", move || definitions::run(own.clone()));
+        // Only the console tells of them.
+        if core.console.is_some() {
+            let own = core.clone();
+            core.tasks.spawn_critical("ended-events", move || flight::events::keep(own.clone()));
+        }
         if core.flow_control.is_some() {
             let own = core.clone();
             core.tasks.spawn_critical("flow-schema-conditions", move || fairness::keep_conditions(own.clone()));

@@ -201,10 +201,26 @@ async function edit({ signal }, named, object, body) {
 async function events({ signal }, named, object, body) {
   const space = named.namespace || "default";
   const found = await json(`/api/v1/namespaces/${space}/events?fieldSelector=${encodeURIComponent("involvedObject.uid=" + object.metadata.uid)}&limit=500`, { signal });
-  const time = (one) => one.series?.lastObservedTime ?? one.lastTimestamp ?? one.eventTime ?? one.metadata.creationTimestamp;
-  const rows = found.items.sort((a, b) => Date.parse(time(b)) - Date.parse(time(a)));
-  if (!rows.length) return put(body, empty("No Event tells of it", "Events are kept for an hour. The history knows more."));
-  put(body, h("section.panel", table(["When", "Type", "Reason", "Message", "From"], rows.map((one) => [h("span", { title: time(one) }, ago(time(one))), badge(one.type, one.type === "Warning" ? "bad" : "plain"), one.reason, one.message + ((one.series?.count ?? one.count ?? 1) > 1 ? ` (${one.series?.count ?? one.count} times)` : ""), one.reportingComponent || one.source?.component || ""]))));
+  const live = found.items.map((one) => ({
+    type: one.type, reason: one.reason, message: one.message, count: one.series?.count ?? one.count ?? 1, from: one.reportingComponent || one.source?.component,
+    last: one.series?.lastObservedTime ?? one.lastTimestamp ?? one.eventTime ?? one.metadata.creationTimestamp,
+  }));
+  const { ended, refusal } = await endedEvents(named, object, signal);
+  const rows = [...live, ...ended].sort((a, b) => Date.parse(b.last) - Date.parse(a.last));
+  const more = refusal && h("p.faint.small", "Events that have ended are not shown: " + refusal);
+  if (!rows.length) return put(body, empty("No Event tells of it", "The cluster keeps Events for an hour, this server the newest of those that ended. The history knows more."), more);
+  put(body, h("section.panel", table(["When", "Type", "Reason", "Message", "From"], rows.map((one) => [h("span", { title: one.last }, ago(one.last), one.ended && [" ", badge("ended", "plain")]), badge(one.type, one.type === "Warning" ? "bad" : "plain"), one.reason, (one.message ?? "") + (one.count > 1 ? ` (${one.count} times)` : ""), one.from ?? ""]))), more);
+}
+
+/** The Events that are no longer in the store, of this very object. Who may not see them still sees the others. */
+async function endedEvents(named, object, signal) {
+  try {
+    const found = await json("/console/events" + named.path, { signal });
+    return { ended: found.events.filter((one) => !one.uid || one.uid === object.metadata.uid).map((one) => ({ ...one, ended: true })) };
+  } catch (error) {
+    if (signal.aborted) throw error;
+    return { ended: [], refusal: error.message };
+  }
 }
 
 async function history({ signal }, named, object, body) {

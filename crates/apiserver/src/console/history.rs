@@ -1,8 +1,9 @@
 //! `/console/history/…`: the writes of one object, each with the object before and after it, as long as the watch cache's log has
-//! them.
+//! them. `/console/events/…`: its Events that are no longer in the store.
 
 use std::sync::Arc;
 
+use ferry_auth::Attributes;
 use ferry_meta::ApiError;
 use serde_json::{Value, json};
 
@@ -41,4 +42,19 @@ pub(super) async fn answer(core: &Core, context: &RequestContext, path: &str) ->
         writes.push(told);
     }
     Ok(json_answer(&json!({ "oldest": flight::oldest(core), "writes": writes })))
+}
+
+/// Where the Events of objects are that have no namespace.
+const EVENTS_OF_THE_CLUSTER: &str = "default";
+
+/// For those who may read the object, and could have read its Events while they were there.
+pub(super) async fn ended_events(core: &Core, context: &RequestContext, path: &str) -> Result<Answer, ApiError> {
+    let Some((row, info)) = flight::named(core, &format!("/{path}")) else { return Ok(Answer::no_such_page()) };
+    flight::may_get(core, context, &info).await?;
+    let own_namespace = if row.namespaced { &*info.namespace } else { "" };
+    let namespace = if row.namespaced { own_namespace } else { EVENTS_OF_THE_CLUSTER };
+    let wanted = Attributes { namespace, version: "v1", ..Attributes::resource(&context.user, "list", "", "events") };
+    core.authorization.check(&wanted).await?;
+    let events = core.flight.ended_events.of(namespace, &row.gvk.kind, own_namespace, &info.name);
+    Ok(Answer::Plain { code: 200, content_type: "application/json", body: format!("{{\"events\":{events}}}").into() })
 }

@@ -1,6 +1,7 @@
-//! What the console needs beyond the API, below `/console/`: sessions, and four pages that are answered with the caller's own
+//! What the console needs beyond the API, below `/console/`: sessions, and five pages that are answered with the caller's own
 //! rights. `why` and `trace` tell what their caller could find out by other requests, so they ask for no right of their own. Who
-//! wrote what is the flight recorder's to tell: `feed` and `history` ask for the right to it.
+//! wrote what, and what is no longer in the store, is the flight recorder's to tell: `feed`, `history` and `events` ask for the
+//! right to it.
 
 mod feed;
 mod history;
@@ -61,6 +62,10 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext) -> Option
         ("feed", "") => may_ask_recorder(core, context).await.map(|()| feed::answer(core, context)),
         ("history", path) => match may_ask_recorder(core, context).await {
             Ok(()) => history::answer(core, context, path).await,
+            Err(refused) => Err(refused),
+        },
+        ("events", path) => match may_ask_recorder(core, context).await {
+            Ok(()) => history::ended_events(core, context, path).await,
             Err(refused) => Err(refused),
         },
         (what @ ("why" | "trace"), path) => insight::answer(core, pages, context, what, path).await,

@@ -6,6 +6,7 @@ mod audit;
 mod bad_input;
 mod conversion;
 mod custom_resources;
+mod ended_events;
 mod evictions;
 mod fairness;
 mod health;

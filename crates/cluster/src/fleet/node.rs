@@ -14,7 +14,7 @@ use crate::config::NodeConfig;
 use crate::container_runtime::ContainerRuntime;
 use crate::fleet::told;
 use crate::node::containerd::Containerd;
-use crate::node::{embedded, network, resolver};
+use crate::node::{embedded, network, program_memory, resolver};
 use crate::ranges::Ranges;
 
 /// After which somebody is told what the node is waiting for.
@@ -140,6 +140,7 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
         conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(())
     })
     .await;
+    tasks.spawn_until_stopped("memory of the program", program_memory::keep_small());
     Ok(())
 }
 

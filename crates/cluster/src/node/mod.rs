@@ -5,6 +5,7 @@ pub mod embedded;
 pub mod manifests;
 pub mod network;
 pub mod places;
+pub mod program_memory;
 pub mod remove;
 pub mod resolver;
 pub mod tools;

@@ -162,6 +162,11 @@ pub fn what_objects_say_stays_text(cluster: &mut Cluster) {
         browser.open(&format!("{page}{namespace}"));
         browser.until("document.querySelector('.grid .line:not(.heads), .mapbox a')");
     }
+    // What is no longer in the store.
+    cluster.kubectl(&["-n", namespace, "delete", "event", "markup"]);
+    browser.open(&format!("{pod}?tab=events"));
+    browser.until("[...document.querySelectorAll('td .badge')].some((one) => one.innerText === 'ended')");
+    says(&mut browser, "td");
     assert_eq!(browser.value("[globalThis.harmed ?? 0, document.querySelectorAll('[src=x]').length]"), json!([0, 0]));
     browser.has_no_complaint();
 

@@ -5,6 +5,7 @@
 //! somebody asks (`changes`), from the objects that the watch cache's log has anyway.
 
 mod changes;
+pub(crate) mod events;
 mod page;
 mod ring;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub(crate) struct Recorder {
     ring: Mutex<Ring>,
     /// The number of the next record, for those who wait for it.
     newest: watch::Sender<u64>,
+    pub(crate) ended_events: events::EndedEvents,
 }
 
 /// A write that somebody has not seen yet.
@@ -56,7 +58,11 @@ pub(crate) struct Fresh {
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { ring: Mutex::new(Ring::new(ring::MOST)), newest: watch::Sender::new(0) }
+        Self {
+            ring: Mutex::new(Ring::new(ring::MOST)),
+            newest: watch::Sender::new(0),
+            ended_events: events::EndedEvents::default(),
+        }
     }
 }
 
@@ -106,7 +112,7 @@ impl Recorder {
     }
 }
 
-/// Leases are renewed all the time, and Events tell their story themselves.
+/// Leases are renewed all the time, and Events tell their story themselves (`events` has those that ended).
 fn is_kept(key: &str) -> bool {
     let kind = key.strip_prefix("/registry/").and_then(|rest| rest.split('/').next());
     kind.is_some_and(|kind| !matches!(kind, "leases" | "events"))

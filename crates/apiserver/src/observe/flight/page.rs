@@ -86,9 +86,13 @@ fn micro_time(micros: i64) -> String {
 }
 
 fn summary(core: &Core) -> Value {
+    let (ended, ended_bytes) = core.flight.ended_events.size();
     let ring = core.flight.ring.lock();
     let (records, bytes) = ring.size();
-    json!({ "writes": records, "bytes": bytes, "budget": MOST.bytes(), "oldest": ring.oldest().map(micro_time) })
+    json!({
+        "writes": records, "bytes": bytes, "budget": MOST.bytes(), "oldest": ring.oldest().map(micro_time),
+        "endedEvents": { "count": ended, "bytes": ended_bytes },
+    })
 }
 
 fn document(core: &Core, row: &Resource, info: &RequestInfo, records: &[Record], oldest: Option<i64>) -> Value {

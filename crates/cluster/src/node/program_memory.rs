@@ -1,0 +1,171 @@
+//! The program's own text in memory. Starting runs much of it once, and what ran once stays mapped: it is given back from time
+//! to time, and what is still used comes back by itself.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+/// The first requests of a node that is Ready run much of what its start ran.
+const AFTER_START: Duration = Duration::from_secs(10);
+/// A page that is used comes back within microseconds, so that this could be done more often; it would be for nothing.
+const BETWEEN: Duration = Duration::from_secs(300);
+
+/// Ends only where the kernel does not tell what is mapped.
+pub async fn keep_small() {
+    let mut wait = AFTER_START;
+    loop {
+        tokio::time::sleep(wait).await;
+        wait = BETWEEN;
+        match tokio::task::spawn_blocking(give_back).await {
+            Ok(Ok(bytes)) => tracing::debug!(bytes, "text of the program that is not used was given back"),
+            Ok(Err(error)) => return tracing::debug!("text of the program is not given back: {error}"),
+            Err(_panicked) => return tracing::error!("text of the program is not given back: that made a panic"),
+        }
+    }
+}
+
+/// Takes the pages of the program's text out of this process's memory. Says how much text there is.
+fn give_back() -> io::Result<usize> {
+    let program = fs::read_link("/proc/self/exe")?;
+    let text = text_of(BufReader::new(File::open("/proc/self/smaps")?), &program)?;
+    for Range { start, end } in &text {
+        let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(*start);
+        #[expect(
+            unsafe_code,
+            reason = "a mapping that the loader made has no owner in Rust: it is known by its address alone"
+        )]
+        // SAFETY: the kernel has just said that this is a private mapping of the program's own file, not writable, and that each of
+        // its pages is the file's (`text_of`). Nothing of this process changes its text, so that it stays that way, and nobody unmaps
+        // it. What a private mapping of a file loses here is read from the file when it is used next, and is the same bytes: no code
+        // and no constant changes, also for threads that run it at this moment. Whoever could write to the file of a program that
+        // runs would change its pages without this, too: they are the page cache's.
+        let outcome = unsafe { libc::madvise(start, end - start.addr(), libc::MADV_DONTNEED) };
+        if outcome != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(text.iter().map(ExactSizeIterator::len).sum())
+}
+
+/// The addresses of a program's text by `/proc/PID/smaps`: private mappings of its file that can be run and not written, and
+/// that have no page of their own. A page of its own is one that somebody changed, as a debugger does: the file does not have it.
+fn text_of(smaps: impl BufRead, program: &Path) -> io::Result<Vec<Range<usize>>> {
+    let mut found = Vec::new();
+    // The mapping whose lines come now, if it may be one.
+    let mut candidate = None;
+    let mut seen = false;
+    for line in smaps.lines() {
+        let line = line?;
+        if let Some(mapping) = Mapping::read(&line) {
+            let is_own = Path::new(mapping.file) == program;
+            // Its mappings stand together. The kernel counts the pages of what is read, so that the rest is not read.
+            if seen && !is_own {
+                break;
+            }
+            seen |= is_own;
+            candidate = (is_own && mapping.permissions == "r-xp").then_some(mapping.addresses);
+        } else if let Some(own) = line.strip_prefix("Anonymous:")
+            && let Some(addresses) = candidate.take()
+            && own.trim() == "0 kB"
+        {
+            found.push(addresses);
+        }
+    }
+    Ok(found)
+}
+
+/// The first line of a mapping: `55d0c8a00000-55d0c8b00000 r-xp 00001000 fe:01 1234   /usr/bin/ferry`.
+struct Mapping<'a> {
+    addresses: Range<usize>,
+    permissions: &'a str,
+    /// Empty for memory.
+    file: &'a str,
+}
+
+impl<'a> Mapping<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        let mut parts = line.splitn(6, ' ');
+        let (start, end) = parts.next()?.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        let addresses = address(start)?..address(end)?;
+        let permissions = parts.next()?;
+        let file = parts.nth(3).unwrap_or_default().trim_start();
+        Some(Self { addresses, permissions, file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn mapping(first: &str, own: &str) -> String {
+        format!(
+            "{first}\nSize:   64 kB\nRss:    64 kB\nPrivate_Dirty:   0 kB\nAnonymous:   {own}\nVmFlags: rd ex mr mw me\n"
+        )
+    }
+
+    fn found(smaps: &str, program: &str) -> Vec<(usize, usize)> {
+        let found = text_of(smaps.as_bytes(), Path::new(program)).expect("text");
+        found.into_iter().map(|text| (text.start, text.end)).collect()
+    }
+
+    #[test]
+    fn only_the_programs_own_unchanged_text_is_found() {
+        let program = "/opt/a folder/ferry (deleted)";
+        let own = |addresses: &str, permissions: &str| {
+            format!("{addresses} {permissions} 00001000 fe:01 1234                       {program}")
+        };
+        let text = [
+            mapping("10000-20000 r-xp 00000000 fe:01 99     /opt/a folder/other", "0 kB"),
+            mapping(&own("400000-410000", "r--p"), "0 kB"),
+            mapping(&own("410000-480000", "r-xp"), "0 kB"),
+            // What can be written, what is shared, and what somebody changed.
+            mapping(&own("480000-490000", "rwxp"), "0 kB"),
+            mapping(&own("490000-4a0000", "r-xs"), "0 kB"),
+            mapping(&own("4a0000-4b0000", "r-xp"), "4 kB"),
+            mapping(&own("4b0000-4c0000", "r-xp"), "0 kB"),
+            mapping(&own("4c0000-4d0000", "rw-p"), "64 kB"),
+            mapping("4d0000-4e0000 rw-p 00000000 00:00 0", "64 kB"),
+            mapping("4e0000-4f0000 r-xp 00000000 00:00 0    [vdso]", "0 kB"),
+        ]
+        .concat();
+        assert_eq!(found(&text, program), [(0x41_0000, 0x48_0000), (0x4b_0000, 0x4c_0000)]);
+        assert_eq!(found(&text, "/opt/a folder/other"), [(0x1_0000, 0x2_0000)]);
+        for other in ["", "/opt/a folder/ferry", "[vdso]x", "ferry (deleted)"] {
+            assert!(found(&text, other).is_empty(), "{other}");
+        }
+        // A kernel that does not tell of changed pages.
+        assert!(found(&own("410000-480000", "r-xp"), program).is_empty());
+        for broken in ["", "\n", "-", "x-y r-xp", "10-20", "10-20 r-xp", "zz-20 r-xp 0 0 0 /f", "Anonymous: 0 kB"] {
+            assert!(found(broken, "/f").is_empty(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn the_program_goes_on_while_its_text_is_given_back() {
+        let work = |round: u64| {
+            let value = serde_json::json!({"round": round, "text": format!("{round:x}").repeat(9)});
+            let again: serde_json::Value = serde_json::from_str(&value.to_string()).expect("JSON");
+            assert_eq!(again, value);
+        };
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..).take_while(|_| !done.load(Ordering::Relaxed)).map(work).count()))
+                .collect();
+            for round in 0..200 {
+                let bytes = give_back().expect("the kernel tells what is mapped");
+                assert!(bytes > 100 << 10, "{bytes}");
+                work(round);
+            }
+            done.store(true, Ordering::Relaxed);
+            for thread in threads {
+                assert!(thread.join().expect("no panic") > 0);
+            }
+        });
+    }
+}
