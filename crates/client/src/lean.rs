@@ -2,6 +2,7 @@
 //! of endpoints, and of each of them little is needed.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::slice::from_ref;
 
@@ -114,6 +115,16 @@ fn port(port: EndpointPort) -> Option<Port> {
     })
 }
 
+impl Slice {
+    /// Those of its labels that it is read from.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let service = self.service.as_deref().and_then(|service| Some(service.split_once('/')?.1));
+        let service = service.map(|name| (SERVICE_NAME.to_owned(), name.to_owned()));
+        let headless = self.is_headless.then(|| (HEADLESS.to_owned(), String::new()));
+        service.into_iter().chain(headless).collect()
+    }
+}
+
 impl From<EndpointSlice> for Slice {
     fn from(slice: EndpointSlice) -> Self {
         let ObjectMeta { name, namespace, uid, resource_version, labels, .. } = slice.metadata;
@@ -213,6 +224,7 @@ mod tests {
             (Some("h"), Some("pod"), Some("n"))
         );
         assert_eq!((&*names.for_zones[0], &*names.for_nodes[0]), ("z", "m"));
+        assert_eq!(serde_json::to_value(slice.labels()).expect("labels"), json!({SERVICE_NAME: "web", HEADLESS: ""}));
         assert!(slice.encode().is_err(), "it must not be written back");
     }
 }

@@ -14,6 +14,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::config::{ClusterSettings, NodeConfig};
+use crate::node::dns_process::{self, Arguments};
 use crate::node::{network, resolver};
 use crate::ranges::Ranges;
 
@@ -25,7 +26,7 @@ pub const SERVES_DNS: &str = "ferry.dev/dns-port";
 const METRICS: u16 = 9153;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Listens on the gateway of the pod network: pods reach it, the outside does not.
+/// Has a process listen on the gateway of the pod network: pods reach it, the outside does not.
 pub async fn serve(config: &NodeConfig, pod_cidrs: &Ranges, informers: &Informers, tasks: &Tasks) -> Result<()> {
     let settings = &config.cluster;
     let dns = ferry_dns::Config {
@@ -35,7 +36,9 @@ pub async fn serve(config: &NodeConfig, pod_cidrs: &Ranges, informers: &Informer
         service_addresses: addresses(settings),
         corefile: None,
     };
-    ferry_dns::start(dns, informers, tasks).await.map(drop).context("cannot start the cluster's DNS")
+    let feeder = ferry_dns::Feeder::new(&dns, informers, tasks).context("cannot start the cluster's DNS")?;
+    let arguments = Arguments { dns, data_dir: config.data_dir.clone(), run_dir: config.run_dir.clone() };
+    dns_process::start(arguments, feeder, tasks).await.context("cannot start the cluster's DNS")
 }
 
 /// Writes the Service, and keeps an EndpointSlice for every node that serves DNS.

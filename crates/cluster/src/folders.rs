@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::Mode;
 
 /// What Ferry keeps in its data folder and in the one for sockets.
-const OWN: [&str; 29] = [
+const OWN: [&str; 33] = [
     "addresses",
     "bridge",
     "cgroup-root",
@@ -19,6 +19,10 @@ const OWN: [&str; 29] = [
     "containerd.sock",
     "containerd.sock.ttrpc",
     "containerd.toml",
+    "dns-names",
+    "dns.lock",
+    "dns.log",
+    "dns.sock",
     "etcd",
     "etcd.log",
     "etcd.pid",

@@ -82,13 +82,33 @@ pub fn end(pid: i32, patience: Duration) -> Result<()> {
     let Some(pid) = Pid::from_raw(pid) else { return Ok(()) };
     // The descriptor pins this very process: a recycled number cannot be hit.
     let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+    end_by(&handle, patience).with_context(|| format!("process {}", pid.as_raw_nonzero()))
+}
+
+fn end_by(handle: &OwnedFd, patience: Duration) -> Result<()> {
     for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, Duration::from_secs(10))] {
-        let _ = pidfd_send_signal(&handle, signal);
-        if wait(&handle, patience)? {
+        let _ = pidfd_send_signal(handle, signal);
+        if wait(handle, patience)? {
             return Ok(());
         }
     }
-    bail!("process {pid:?} does not exit, even after SIGKILL")
+    bail!("it does not exit, even after SIGKILL")
+}
+
+/// Ends whoever holds a lock file, and returns once nobody does; whether anybody did.
+pub fn end_holder(path: &Path, patience: Duration) -> Result<bool> {
+    let mut ended = false;
+    while let Some(number) = holder(path)? {
+        let Some(pid) = Pid::from_raw(number) else { break };
+        if let Ok(handle) = pidfd_open(pid, PidfdFlags::empty())
+            // Still held: the descriptor is of the process that the file names, not of one that got its number since.
+            && holder(path)? == Some(number)
+        {
+            end_by(&handle, patience)?;
+            ended = true;
+        }
+    }
+    Ok(ended)
 }
 
 /// Every watch and every pod costs file descriptors, and a shell gives 1,024 by default. As many as are allowed are taken.
@@ -113,6 +133,19 @@ mod tests {
         assert!(Lock::take(&path).err().unwrap().to_string().contains("ferry down"));
         drop(lock);
         assert_eq!(holder(&path).unwrap(), None);
+    }
+
+    #[test]
+    fn a_process_whose_number_an_old_lock_names_is_not_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        // Nobody holds it: the number in it is somebody else's by now.
+        std::fs::write(&path, child.id().to_string()).unwrap();
+        assert!(!end_holder(&path, Duration::from_secs(10)).unwrap());
+        assert!(!ends_within(child.id().cast_signed(), Duration::from_millis(1)).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

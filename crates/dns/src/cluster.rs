@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use ferry_client::lean::{Member, Slice};
 use ferry_client::{Index, Informer};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort};
 use kube::ResourceExt;
+use tokio::sync::watch;
 
 #[derive(Clone)]
 pub(crate) struct Cluster {
@@ -18,6 +20,7 @@ pub(crate) struct Cluster {
     slices_by_service: Index<Slice>,
     slices_by_address: Index<Slice>,
     changes: Arc<AtomicU64>,
+    untold: watch::Receiver<bool>,
 }
 
 /// One address of a service with the name it has below the service's.
@@ -57,7 +60,22 @@ impl Cluster {
         count(&services, &changes);
         count(&slices, &changes);
         count(&namespaces, &changes);
-        Self { services, slices, namespaces, services_by_address, slices_by_service, slices_by_address, changes }
+        let untold = watch::channel(false).1;
+        Self {
+            services,
+            slices,
+            namespaces,
+            services_by_address,
+            slices_by_service,
+            slices_by_address,
+            changes,
+            untold,
+        }
+    }
+
+    /// While `untold` says so, they are at best what was known before a restart.
+    pub(crate) fn untold(self, untold: watch::Receiver<bool>) -> Self {
+        Self { untold, ..self }
     }
 
     /// Another one after each change.
@@ -67,6 +85,17 @@ impl Cluster {
 
     pub(crate) fn is_synced(&self) -> bool {
         self.services.is_synced() && self.slices.is_synced() && self.namespaces.is_synced()
+    }
+
+    /// Whether more may be there than is known.
+    pub(crate) fn is_untold(&self) -> bool {
+        *self.untold.borrow()
+    }
+
+    /// Waits until all is known, or as long as that.
+    pub(crate) async fn told(&self, patience: Duration) {
+        let mut untold = self.untold.clone();
+        drop(tokio::time::timeout(patience, untold.wait_for(|untold| !untold)).await);
     }
 
     pub(crate) fn has_namespace(&self, namespace: &str) -> bool {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ferry_tasks::Tasks;
@@ -25,6 +26,8 @@ use crate::settings::{Block, Settings};
 
 /// A chain of external names longer than this is a loop.
 const LONGEST_CHAIN: usize = 8;
+/// For what is known elsewhere. Clients ask again after a few seconds.
+const MOST_WAITED: Duration = Duration::from_secs(1);
 /// Answers that are fetched again in the background.
 const MOST_REFRESHES: usize = 64;
 
@@ -47,10 +50,11 @@ struct Inner {
 enum Reach {
     /// What this process knows.
     Memory,
+    /// And whatever has to be waited for.
     Upstreams,
 }
 
-/// It takes an upstream, and may not be asked for here.
+/// It takes time, and may not be asked for here.
 #[derive(Debug)]
 struct Later;
 
@@ -75,7 +79,7 @@ pub(crate) enum Handled {
     Answer(Vec<u8>),
     /// Nothing is sent.
     Ignored,
-    /// Upstreams have to be asked: see [`Handler::later`].
+    /// Something has to be waited for: see [`Handler::later`].
     Later(Box<Asked>),
 }
 
@@ -84,6 +88,8 @@ enum Local {
     Reply(Reply),
     Alias(Record, Name),
     Forward,
+    /// It may be there, as others know by now.
+    Unknown,
 }
 
 impl Handler {
@@ -172,7 +178,7 @@ impl Handler {
         }
     }
 
-    /// Answers what takes an upstream.
+    /// Answers what takes time.
     pub(crate) async fn later(&self, asked: &Asked) -> Vec<u8> {
         match self.reply(asked, Reach::Upstreams).await {
             Ok((reply, settings)) => self.finish(asked, &reply, &settings),
@@ -259,7 +265,16 @@ impl Handler {
     ) -> Result<Reply, Later> {
         let (mut gathered, mut name, mut block) = (Vec::new(), name.clone(), block);
         while gathered.len() < LONGEST_CHAIN {
-            let mut reply = match self.local(block, &name, kind) {
+            let mut local = self.local(block, &name, kind);
+            if matches!(local, Local::Unknown) {
+                if ask.reach == Reach::Memory {
+                    return Err(Later);
+                }
+                self.0.cluster.told(MOST_WAITED).await;
+                local = self.local(block, &name, kind);
+            }
+            let mut reply = match local {
+                Local::Unknown => Reply::of(ResponseCode::ServFail),
                 Local::Reply(reply) => reply,
                 Local::Forward => self.forwarded(block, &name, kind, ask).await?,
                 Local::Alias(record, target) => {
@@ -302,9 +317,14 @@ impl Handler {
         };
         // An absence that is only ignorance would be remembered by clients.
         if !cluster.is_synced() {
+            if cluster.is_untold() {
+                return Local::Unknown;
+            }
             return Local::Reply(Reply::of(ResponseCode::ServFail));
         }
         match outcome {
+            // What came since the restart is not known yet.
+            Outcome::NoSuchName(_) if cluster.is_untold() => Local::Unknown,
             Outcome::NoSuchName(_) if kubernetes.fallthrough.is_for(name) => Local::Forward,
             Outcome::NoSuchName(authority) => Local::Reply(Reply {
                 code: ResponseCode::NXDomain,

@@ -2,7 +2,8 @@
 //!
 //! `corefile` reads the text of a Corefile, `settings` what it means; what its plug-ins do is in `plugins` and `forward`.
 //! `cluster` knows which names exist and `answer` turns a question into records (both pure over the caches). `handler` leads a
-//! question through the plug-ins, `server` speaks the protocol over UDP and TCP, `reload` follows the ConfigMap.
+//! question through the plug-ins, `server` speaks the protocol over UDP and TCP, `reload` follows the ConfigMap. `fed` is the same
+//! server in a process without informers.
 //!
 //! Must not depend on any server-side crate.
 
@@ -10,6 +11,7 @@ mod answer;
 mod cluster;
 mod corefile;
 mod exchange;
+mod fed;
 mod forward;
 mod handler;
 mod message;
@@ -33,13 +35,17 @@ use std::sync::Arc;
 
 use ferry_client::Informers;
 use ferry_tasks::Tasks;
+use serde::{Deserialize, Serialize};
+
+pub use fed::{Fed, Feeder};
 
 use cluster::Cluster;
 use metrics::Metrics;
 use reload::Live;
+use server::Sockets;
 use settings::Surroundings;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Config {
     /// Addresses of this node, each served over UDP and TCP. Port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
@@ -58,7 +64,7 @@ pub fn usual_corefile(zone: &str) -> String {
     settings::usual(zone)
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Upstreams {
     /// The `nameserver` lines of a file in the form of `/etc/resolv.conf`, which is followed.
     File(PathBuf),
@@ -87,6 +93,8 @@ pub enum DnsError {
     NoAddress,
     #[error("the Corefile cannot be read: {0}")]
     Corefile(String),
+    #[error("DNS cannot use its sockets: {0}")]
+    Sockets(#[from] std::io::Error),
 }
 
 /// A running DNS server.
@@ -117,31 +125,53 @@ pub fn start<'a>(config: Config, informers: &Informers, tasks: &'a Tasks) -> Sta
 }
 
 async fn serve(config: Config, cluster: Cluster, tasks: &Tasks) -> Result<(DnsServer, Live), DnsError> {
-    let wrong = || DnsError::Zone(config.zone.clone());
-    let zone = plugins::zone(config.zone.trim_end_matches('.'), 1).map_err(|_| wrong())?;
-    if zone.is_root() {
-        return Err(wrong());
-    }
+    zone(&config)?;
     if config.listen.is_empty() {
         return Err(DnsError::NoAddress);
     }
     let mut sockets = Vec::new();
-    for address in config.listen {
+    for address in config.listen.iter().copied() {
         sockets.push(server::bind(address).await.map_err(|source| DnsError::Listen { address, source })?);
     }
-    let addresses: Vec<SocketAddr> = sockets.iter().map(|(address, ..)| *address).collect();
+    let live = live(&config, &sockets, cluster, tasks)?;
+    answer(&live, &sockets, tasks).await;
+    observe::serve(live.handler(), &addresses(&sockets), &tasks.child("dns observed"));
+    Ok((DnsServer { addresses: addresses(&sockets) }, live))
+}
+
+fn zone(config: &Config) -> Result<(), DnsError> {
+    match plugins::zone(config.zone.trim_end_matches('.'), 1) {
+        Ok(zone) if !zone.is_root() => Ok(()),
+        _ => Err(DnsError::Zone(config.zone.clone())),
+    }
+}
+
+fn addresses(sockets: &[Sockets]) -> Vec<SocketAddr> {
+    sockets.iter().map(|(address, ..)| *address).collect()
+}
+
+fn surroundings(config: &Config, addresses: &[SocketAddr]) -> Surroundings {
     // The Service's address leads here, too.
     let own = config.service_addresses.iter().map(|address| SocketAddr::new(*address, 53));
-    let surroundings = Surroundings {
+    Surroundings {
         own: addresses.iter().copied().chain(own).collect(),
-        service_addresses: config.service_addresses,
-        upstreams: config.upstreams,
+        service_addresses: config.service_addresses.clone(),
+        upstreams: config.upstreams.clone(),
         metrics: Arc::new(Metrics::default()),
-    };
-    let text = config.corefile.unwrap_or_else(|| settings::usual(&config.zone));
-    let live = Live::start(text, surroundings, cluster, tasks)?;
+    }
+}
+
+/// In force where nobody wrote a Corefile.
+fn usual(config: &Config) -> String {
+    config.corefile.clone().unwrap_or_else(|| settings::usual(&config.zone))
+}
+
+fn live(config: &Config, sockets: &[Sockets], cluster: Cluster, tasks: &Tasks) -> Result<Live, DnsError> {
+    zone(config)?;
+    Live::start(usual(config), surroundings(config, &addresses(sockets)), cluster, tasks)
+}
+
+async fn answer(live: &Live, sockets: &[Sockets], tasks: &Tasks) {
     live.handler().settings().prepare().await;
-    server::serve(live.handler(), &sockets, &tasks.child("dns"));
-    observe::serve(live.handler(), &addresses, &tasks.child("dns observed"));
-    Ok((DnsServer { addresses }, live))
+    server::serve(live.handler(), sockets, &tasks.child("dns"));
 }

@@ -89,7 +89,8 @@ fn datagram(
         Handled::Later(asked) => {
             let Ok(permit) = waiting.clone().try_acquire_owned() else { return handler.metrics().dropped() };
             let (handler, socket) = (handler.clone(), socket.clone());
-            tasks.spawn_until_stopped("question", async move {
+            // Answered also where the group stops meanwhile: nobody else has this question.
+            tasks.spawn("question", async move {
                 let _permit = permit;
                 let answer = handler.later(&asked).await;
                 drop(socket.try_send_to(&answer, client));

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use hickory_proto::rr::Name;
+use serde::{Deserialize, Serialize};
 
 use crate::Upstreams;
 use crate::corefile::{self, CorefileError, Directive, ServerBlock};
@@ -35,7 +36,7 @@ pub(crate) struct Surroundings {
 }
 
 /// The files that a Corefile may name: the keys beside it in its ConfigMap, and two of the node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Files(pub(crate) BTreeMap<String, String>);
 
 impl Files {

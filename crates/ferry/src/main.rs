@@ -16,6 +16,7 @@ mod node_component_options;
 mod store_options;
 
 use clap::Parser;
+use ferry_cluster::node::dns_process;
 use ferry_cluster::{folders, process};
 use ferry_server::store_socket;
 
@@ -31,6 +32,9 @@ fn main() -> std::process::ExitCode {
         return code;
     }
     if let Some(code) = ferry_bridge::program(std::env::args_os()) {
+        return code;
+    }
+    if let Some(code) = dns_process::helper(std::env::args_os()) {
         return code;
     }
     if let Some(arguments) = commands::kubectl::arguments(std::env::args_os()) {

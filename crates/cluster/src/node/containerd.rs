@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ferry_server::pki;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tokio::io::unix::AsyncFd;
 
 use crate::config::NodeConfig;
+use crate::node::exited::exited;
 use crate::node::tools;
 use crate::{folders, process};
 
@@ -223,19 +222,6 @@ fn lowers_scores(status: &str, users: &str) -> bool {
     let capabilities = capabilities.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0);
     let all_users = users.split_whitespace().eq(["0", "0", "4294967295"]);
     capabilities & (1 << SYS_RESOURCE) != 0 && all_users
-}
-
-/// Returns when a process has ended.
-async fn exited(pid: i32) -> Result<()> {
-    let Some(pid) = Pid::from_raw(pid) else { return Ok(()) };
-    let Ok(handle) = pidfd_open(pid, PidfdFlags::NONBLOCK) else { return Ok(()) };
-    #[expect(unsafe_code, reason = "waiting for the end of a process that is no child has no other form")]
-    // SAFETY: the descriptor is owned by the `AsyncFd` itself, so it stays open and the same for as long as it is registered.
-    let handle = unsafe { AsyncFd::register(handle) }?;
-    let _ = handle.readable().await?;
-    // A child of ours stays a zombie until it is waited for.
-    let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ferry_cluster::node::containerd::Containerd;
 use ferry_cluster::node::places::Elsewhere;
-use ferry_cluster::node::{embedded, remove, unit};
+use ferry_cluster::node::{dns_process, embedded, remove, unit};
 use ferry_cluster::{process, quorum};
 
 use crate::arguments::DownOptions;
@@ -47,6 +47,10 @@ pub fn run(options: &DownOptions) -> Result<()> {
         Ok(Some(count)) => println!("stopped {count} pods"),
         Ok(None) => {}
         Err(error) => eprintln!("cannot stop all pods: {error:#}"),
+    }
+    // Pods that end may still ask for names.
+    if dns_process::end(&run_dir).context("cannot stop DNS")? {
+        println!("stopped DNS");
     }
     let elsewhere = Elsewhere::read(&data_dir)?;
     elsewhere.unmount();
