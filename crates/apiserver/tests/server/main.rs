@@ -11,6 +11,7 @@ mod fairness;
 mod health;
 mod leases;
 mod matrix;
+mod metrics;
 mod node_ports;
 mod pages;
 mod refusals;
