@@ -9,7 +9,6 @@ use super::job;
 use crate::apps::{counts, default_template, name_warning};
 use crate::cells;
 use crate::check;
-use crate::core::pod;
 use crate::cursor::{Cursor, Report, default_to, map_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
@@ -32,6 +31,7 @@ impl Strategy for CronJob {
             template.entry("spec").or_insert_with(|| json!({}));
             if let Some(job) = map_mut(template, "spec") {
                 default_template(job);
+                job::default_failure_policy(job);
             }
         }
     }
@@ -56,16 +56,18 @@ impl Strategy for CronJob {
     }
 
     fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
-        let same = old.is_some_and(|old| common::generation(old) == common::generation(object));
-        if context.subresource == "status" || same {
+        if context.subresource == "status" {
             return Vec::new();
         }
         let spec = Cursor::root(object).get("spec");
         let mut found: Vec<String> = name_warning(object).filter(|_| old.is_none()).into_iter().collect();
-        found.extend(pod::warnings::of(&spec.get("jobTemplate").get("spec").get("template")));
-        if spec.text("schedule").contains("TZ") {
+        if old.is_none_or(|old| common::generation(old) != common::generation(object)) {
+            found.extend(job::spec_warnings(&spec.get("jobTemplate").get("spec")));
+        }
+        // Only objects of earlier releases have such a schedule.
+        if old.is_some() && spec.text("schedule").contains("TZ") {
             found.push(format!(
-                "CRON_TZ or TZ used in {} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+                "cannot use TZ or CRON_TZ in {}, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
                 spec.at("spec.schedule")
             ));
         }
