@@ -17,6 +17,7 @@ mod pages;
 mod refusals;
 mod resource_metrics;
 mod rights;
+mod statuses;
 mod versions;
 mod written;
 
