@@ -6,6 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// An octave has two to the power of this many buckets, so that one is at most 10% wider than the one before it.
 const SCHEMA: i32 = 3;
 const PER_OCTAVE: usize = 1 << SCHEMA;
+/// Where the buckets of an octave end, by its beginning.
+const ENDS: [f64; PER_OCTAVE] = [
+    1.0905077326652577,
+    1.189207115002721,
+    1.2968395546510096,
+    std::f64::consts::SQRT_2,
+    1.5422108254079407,
+    1.681792830507429,
+    1.8340080864093424,
+    2.0,
+];
 /// Values from a microsecond to an hour have buckets of their own; the outermost ones take what lies beyond.
 const OCTAVES: usize = 32;
 const LOWEST_POWER: i32 = -20;
@@ -92,8 +103,7 @@ fn index_of(value: f64) -> Option<usize> {
     let power = if value <= f64::powi(2.0, power - 1) { power - 1 } else { power };
     let octave = usize::try_from(power - 1 - LOWEST_POWER).ok()?;
     let start = f64::powi(2.0, power - 1);
-    let end_of = |at: usize| start * f64::powf(2.0, (at + 1) as f64 / PER_OCTAVE as f64);
-    let at = (0..PER_OCTAVE).find(|at| value <= end_of(*at)).unwrap_or(PER_OCTAVE - 1);
+    let at = ENDS.iter().position(|end| value <= start * end).unwrap_or(PER_OCTAVE - 1);
     Some(octave * PER_OCTAVE + at)
 }
 
@@ -156,6 +166,14 @@ mod tests {
         let beyond = of(&[0.0, -1.0, f64::NAN, 1e-9, 1e9, f64::INFINITY]);
         assert_eq!((beyond.zeros, beyond.spans), (3, vec![(-159, 1), (254, 1)]));
         assert_eq!((beyond.deltas, beyond.count), (vec![1, 1], 6));
+    }
+
+    #[test]
+    fn the_ends_are_powers_of_the_eighth_root_of_two() {
+        for (at, end) in ENDS.iter().enumerate() {
+            let exact = f64::powf(2.0, (at + 1) as f64 / PER_OCTAVE as f64);
+            assert!((exact - end).abs() < 1e-15, "{at}");
+        }
     }
 
     #[test]

@@ -88,10 +88,10 @@ fn validate_v2(autoscaler: &Cursor<'_>) -> FieldErrors {
 fn validate_status(object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let status = Cursor::root(object).get("status");
-    crate::apps::counts(&mut errors, &status, &["currentReplicas", "desiredReplicas"]);
     for condition in status.items("conditions") {
         crate::apps::counts(&mut errors, &condition, &["observedGeneration"]);
     }
+    crate::apps::counts(&mut errors, &status, &["currentReplicas", "desiredReplicas"]);
     errors
 }
 

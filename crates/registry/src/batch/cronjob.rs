@@ -164,3 +164,44 @@ fn time_zone(errors: &mut FieldErrors, spec: &Cursor<'_>) {
         errors.invalid(path(), zone, unknown);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferry_meta::UserInfo;
+
+    use super::*;
+
+    #[test]
+    fn conditions_of_pods_that_fail_are_true_by_default() {
+        let strategy = CronJob(<Plain as Default>::default());
+        let policy = json!({"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]});
+        let mut cron = json!({"spec": {"jobTemplate": {"spec": {"podFailurePolicy": policy}}}});
+        strategy.default(&mut cron);
+        let condition = "/spec/jobTemplate/spec/podFailurePolicy/rules/0/onPodConditions/0/status";
+        assert_eq!(cron.pointer(condition), Some(&json!("True")));
+    }
+
+    #[test]
+    fn what_is_doubtful_is_told_when_the_spec_changes() {
+        let user = UserInfo::new("u", &[]);
+        let strategy = CronJob(<Plain as Default>::default());
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
+        let cron = |generation: i64, schedule: &str| {
+            let job = json!({"completionMode": "Indexed", "completions": 100_001, "parallelism": 10_001});
+            json!({"metadata": {"name": "a", "generation": generation},
+                "spec": {"schedule": schedule, "jobTemplate": {"spec": job}}})
+        };
+        let of_jobs = "spec.jobTemplate.spec: In Indexed Jobs";
+        let of_schedule = "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead";
+        for (new, old, wanted) in [
+            (cron(1, "@daily"), None, vec![of_jobs]),
+            (cron(1, "@daily"), Some(cron(1, "@daily")), vec![]),
+            (cron(2, "@daily"), Some(cron(1, "@daily")), vec![of_jobs]),
+            (cron(1, "TZ=UTC @daily"), Some(cron(1, "TZ=UTC @daily")), vec![of_schedule]),
+        ] {
+            let found = strategy.warnings(&context, &new, old.as_ref());
+            assert_eq!(found.len(), wanted.len(), "{found:?}");
+            assert!(found.iter().zip(wanted).all(|(found, wanted)| found.starts_with(wanted)), "{found:?}");
+        }
+    }
+}
