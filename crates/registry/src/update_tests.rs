@@ -1,6 +1,6 @@
 //! Updates that are refused, and the lines they are refused with, in upstream's order.
 
-use ferry_meta::UserInfo;
+use ferry_meta::{FieldError, UserInfo};
 use serde_json::{Value, json};
 
 use crate::ResourceTable;
@@ -108,6 +108,10 @@ fn conditions_of_an_autoscaler_are_judged_before_its_counts() {
     let context = Context { user: &user, subresource: "status", dry_run: false, patch: false, reader: None };
     let status = json!({"currentReplicas": -1, "desiredReplicas": -1, "conditions": [{"observedGeneration": -1}]});
     let autoscaler = json!({"metadata": {"name": "a"}, "status": status});
+    let metric = json!({"spec": {"metrics": [{"type": "Other"}]}});
+    let of_type = |error: &&FieldError| error.path.to_string() == "spec.metrics[0].type";
+    let errors = row.strategy.validate_create(&context, &metric);
+    assert_eq!(errors.iter().filter(of_type).count(), 2, "once for each look at the type");
     let errors = row.strategy.validate_update(&context, &autoscaler, &autoscaler);
     let paths: Vec<String> = errors.iter().map(|error| error.path.to_string()).collect();
     assert_eq!(paths, ["status.conditions[0].observedGeneration", "status.currentReplicas", "status.desiredReplicas"]);
