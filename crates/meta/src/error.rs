@@ -1,5 +1,7 @@
 //! `Status`, and the one place that maps a failure to an HTTP code, a reason and a message.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
@@ -199,7 +201,9 @@ impl ApiError {
     }
 
     pub fn invalid(kind: &GroupKind, name: &str, errors: &FieldErrors) -> Self {
-        let mut lines: Vec<String> = errors.iter().map(|e| e.line()).collect();
+        // What is found twice is told once, though each has its cause.
+        let mut told = HashSet::new();
+        let mut lines: Vec<String> = errors.iter().map(|e| e.line()).filter(|line| told.insert(line.clone())).collect();
         if errors.more() > 0 {
             lines.push(format!("and {} more errors", errors.more()));
         }
@@ -297,11 +301,14 @@ mod tests {
             ApiError::invalid(&kind, "a", &one.clone().into()).0.message,
             "Deployment.apps \"a\" is invalid: spec.replicas: Invalid value: -1: no"
         );
-        assert!(
-            ApiError::invalid(&kind, "a", &[one.clone(), one].into_iter().collect())
-                .0
-                .message
-                .contains("invalid: [spec.replicas")
+        let other = FieldError::invalid(&path, -2, "no");
+        assert_eq!(
+            ApiError::invalid(&kind, "a", &[one.clone(), other, one.clone()].into_iter().collect()).0.message,
+            "Deployment.apps \"a\" is invalid: [spec.replicas: Invalid value: -1: no, spec.replicas: Invalid value: -2: no]"
         );
+        // What is found twice has two causes, and is told once.
+        let twice = ApiError::invalid(&kind, "a", &[one.clone(), one].into_iter().collect()).0;
+        assert_eq!(twice.message, "Deployment.apps \"a\" is invalid: spec.replicas: Invalid value: -1: no");
+        assert_eq!(twice.details.map(|details| details.causes.len()), Some(2));
     }
 }

@@ -1,9 +1,18 @@
-//! Metrics in the text format of Prometheus: the one place that writes it.
+//! Metrics in the formats of Prometheus: the one place that writes them.
 //!
 //! A [`Page`] is made of families; each has a name, a type, a help text and its samples. Labels come as a text that
-//! [`labels`] made, so that a busy counter can keep it. Depends on nothing.
+//! [`labels`] made, so that a busy counter can keep it. A [`Scrape`] knows in which format the page is wanted. Depends on
+//! nothing.
 
+mod native;
+mod protobuf;
+mod scrape;
+
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
+
+pub use native::{NativeBuckets, NativeHistogram};
+pub use scrape::Scrape;
 
 /// What a family's samples are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,33 +53,46 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String
 
 /// What is served at `/metrics`, under construction.
 #[derive(Debug, Default)]
-pub struct Page(String);
+pub struct Page {
+    text: String,
+    /// By name and labels, as the lines of a sample begin; kept where the format has them.
+    native: Option<BTreeMap<String, NativeBuckets>>,
+}
 
 impl Page {
     pub fn new() -> Self {
         Self::default()
     }
 
+    fn with_native() -> Self {
+        Self { text: String::new(), native: Some(BTreeMap::new()) }
+    }
+
     /// Begins a family: all of its samples have to follow before the next one begins.
     pub fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &str) -> Family<'a> {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
-        Family { text: &mut self.0, name }
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
+        Family { text: &mut self.text, native: &mut self.native, name }
     }
 
     /// Families that somebody else wrote.
     pub fn append(&mut self, text: &str) {
-        self.0.push_str(text);
+        self.text.push_str(text);
     }
 
     pub fn into_text(self) -> String {
-        self.0
+        self.text
+    }
+
+    fn into_parts(self) -> (String, BTreeMap<String, NativeBuckets>) {
+        (self.text, self.native.unwrap_or_default())
     }
 }
 
 /// One family of a page.
 pub struct Family<'a> {
     text: &'a mut String,
+    native: &'a mut Option<BTreeMap<String, NativeBuckets>>,
     name: &'a str,
 }
 
@@ -100,6 +122,14 @@ impl Family<'_> {
         }
         self.line("_bucket", &format!("{labels}{comma}le=\"+Inf\""), count);
         self.line("_sum", labels, sum).line("_count", labels, count)
+    }
+
+    /// The native buckets of the histogram with these labels, where the format has them.
+    pub fn native(&mut self, labels: &str, histogram: &NativeHistogram) -> &mut Self {
+        if let Some(native) = self.native {
+            native.insert(format!("{}{{{labels}}}", self.name), histogram.buckets());
+        }
+        self
     }
 
     fn line(&mut self, suffix: &str, labels: &str, value: impl Display) -> &mut Self {

@@ -128,7 +128,7 @@ pub fn canonical_ip(errors: &mut FieldErrors, path: Path, text: &str) {
     }
 }
 
-fn without_leading_zeros(text: &str) -> String {
+pub(crate) fn without_leading_zeros(text: &str) -> String {
     let part = |part: &str| match part.trim_start_matches('0') {
         "" if !part.is_empty() => "0".to_owned(),
         rest => rest.to_owned(),
@@ -152,6 +152,18 @@ pub fn cidr(errors: &mut FieldErrors, path: Path, text: &str) {
         errors.invalid(path, text, "must not have an IPv4-mapped IPv6 address");
     } else if range.network() != range.addr() {
         errors.invalid(path, text, "must not have bits set beyond the prefix length");
+    }
+}
+
+/// A network as newer fields take it: also in canonical form.
+pub fn canonical_cidr(errors: &mut FieldErrors, path: Path, text: &str) {
+    let before = errors.len();
+    cidr(errors, path.clone(), text);
+    if errors.len() == before
+        && let Some(range) = cidr::parse(text)
+        && range.to_string() != text
+    {
+        errors.invalid(path, text, format!("must be in canonical form (\"{range}\")"));
     }
 }
 
@@ -291,6 +303,10 @@ mod tests {
         check(ip, "x", Some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
         check(canonical_ip, "2001:DB8::1", Some("must be in canonical form (\"2001:db8::1\")"));
         check(cidr, "10.0.0.0/8", None);
+        check(cidr, "FD00::/64", None);
+        check(canonical_cidr, "fd00::/64", None);
+        check(canonical_cidr, "FD00::/64", Some("must be in canonical form (\"fd00::/64\")"));
+        check(canonical_cidr, "10.0.0.1/8", Some("must not have bits set beyond the prefix length"));
         check(cidr, "10.0.0.1/8", Some("must not have bits set beyond the prefix length"));
         check(cidr, "10.0.0.0/08", Some("must not have leading 0s in IP or prefix length"));
         check(cidr, "10.0.0.0", Some("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));

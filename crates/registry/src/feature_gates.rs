@@ -54,7 +54,7 @@ const OF_CONTAINERS: [&str; 12] = [
     "lifecycle.preStop.grpc.mode",
 ];
 
-const OTHERS: [(&str, &str, &str); 28] = [
+const OTHERS: [(&str, &str, &str); 33] = [
     ("batch", "Job", "spec.scheduling"),
     ("batch", "CronJob", "spec.jobTemplate.spec.scheduling"),
     ("", "Node", "spec.configSource"),
@@ -70,6 +70,8 @@ const OTHERS: [(&str, &str, &str); 28] = [
     ("resource.k8s.io", "ResourceSlice", "spec.devices.*.nodeAllocatableResources"),
     ("resource.k8s.io", "ResourceSlice", "spec.partitionTypeAttribute"),
     ("resource.k8s.io", "ResourceSlice", "spec.skipNodeOperations"),
+    ("resource.k8s.io", "ResourceSlice", "spec.devices.*.consumesCounters.*.compatibilityGroups"),
+    ("resource.k8s.io", "ResourceClaim", "status.allocation.devices.results.*.skipNodeOperations"),
     ("resource.k8s.io", "ResourceSlice", "spec.devices.*.attributes.*.ints"),
     ("resource.k8s.io", "ResourceSlice", "spec.devices.*.attributes.*.bools"),
     ("resource.k8s.io", "ResourceSlice", "spec.devices.*.attributes.*.strings"),
@@ -80,6 +82,9 @@ const OTHERS: [(&str, &str, &str); 28] = [
     ("resource.k8s.io", "ResourceClaimTemplate", "spec.spec.devices.requests.*.firstAvailable.*.derivedAttributes"),
     ("", "Pod", "status.nodeAllocatableResourceClaimStatuses"),
     ("", "Pod", "status.volumeHealth"),
+    ("", "Pod", "status.containerStatuses.*.volumeMounts.*.volumeStatus"),
+    ("", "Pod", "status.initContainerStatuses.*.volumeMounts.*.volumeStatus"),
+    ("", "Pod", "status.ephemeralContainerStatuses.*.volumeMounts.*.volumeStatus"),
     ("", "Node", "status.config"),
     ("", "PersistentVolumeClaim", "status.healthStatus"),
     ("storage.k8s.io", "CSINode", "status.storageHealth"),
@@ -193,6 +198,18 @@ mod tests {
             "resourceslices",
             json!({"spec": {"devices": [{"attributes": {"a": {"int": 1, "ints": [1]}}}]}}),
             json!({"spec": {"devices": [{"attributes": {"a": {"int": 1}}}]}}),
+        );
+        check(
+            "resource.k8s.io",
+            "resourceclaims",
+            json!({"status": {"allocation": {"devices": {"results": [{"device": "d", "skipNodeOperations": ["*"]}]}}}}),
+            json!({"status": {"allocation": {"devices": {"results": [{"device": "d"}]}}}}),
+        );
+        check(
+            "",
+            "pods",
+            json!({"status": {"containerStatuses": [{"volumeMounts": [{"name": "v", "volumeStatus": {}}]}]}}),
+            json!({"status": {"containerStatuses": [{"volumeMounts": [{"name": "v"}]}]}}),
         );
         check(
             "",

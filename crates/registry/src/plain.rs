@@ -26,6 +26,8 @@ pub enum WriteHook {
     ServiceAddresses,
     /// What its status says of devices needs rights of its own.
     DeviceRights,
+    /// What its status says needs the right to sign for its signer.
+    SigningRights,
     /// Renewed every few seconds, by a change of its stored bytes.
     LeaseRenewal,
 }

@@ -1,6 +1,6 @@
 //! Updates that are refused, and the lines they are refused with, in upstream's order.
 
-use ferry_meta::UserInfo;
+use ferry_meta::{FieldError, UserInfo};
 use serde_json::{Value, json};
 
 use crate::ResourceTable;
@@ -71,4 +71,48 @@ fn a_service_of_an_unknown_type_keeps_its_address() {
         row.strategy.prepare_update(&context, &mut new, &service("ClusterIP"));
         assert_eq!(new["spec"]["clusterIP"], left, "{kind}");
     }
+}
+
+/// Warnings about templates come with a change of the template, and for a ReplicationController with the old one, as upstream.
+#[test]
+fn templates_are_warned_about_when_they_change() {
+    let table = ResourceTable::builtin();
+    let user = UserInfo::new("u", &[]);
+    let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
+    let object = |generation: i64, doubtful: bool, other: &str| {
+        let selector = if doubtful { "beta.kubernetes.io/os" } else { "kubernetes.io/os" };
+        json!({"metadata": {"name": "a", "generation": generation}, "spec": {"other": other,
+            "template": {"spec": {"nodeSelector": {selector: "linux"}}}}})
+    };
+    let (sound, doubtful) =
+        (|generation, other| object(generation, false, other), |generation, other| object(generation, true, other));
+    for (group, plural, new, old, wanted) in [
+        ("apps", "daemonsets", doubtful(2, "b"), doubtful(1, "a"), 0),
+        ("apps", "daemonsets", doubtful(2, "a"), sound(1, "a"), 1),
+        ("apps", "deployments", doubtful(2, "b"), doubtful(1, "a"), 1),
+        ("", "replicationcontrollers", doubtful(2, "a"), sound(1, "a"), 0),
+        ("", "replicationcontrollers", sound(2, "a"), doubtful(1, "a"), 1),
+        ("", "replicationcontrollers", doubtful(1, "a"), doubtful(1, "a"), 0),
+    ] {
+        let row = table.find(group, "v1", plural).expect(plural);
+        let found = row.strategy.warnings(&context, &new, Some(&old));
+        assert_eq!(found.len(), wanted, "{plural}: {found:?}");
+    }
+}
+
+#[test]
+fn conditions_of_an_autoscaler_are_judged_before_its_counts() {
+    let table = ResourceTable::builtin();
+    let row = table.find("autoscaling", "v2", "horizontalpodautoscalers").expect("a row");
+    let user = UserInfo::new("u", &[]);
+    let context = Context { user: &user, subresource: "status", dry_run: false, patch: false, reader: None };
+    let status = json!({"currentReplicas": -1, "desiredReplicas": -1, "conditions": [{"observedGeneration": -1}]});
+    let autoscaler = json!({"metadata": {"name": "a"}, "status": status});
+    let metric = json!({"spec": {"metrics": [{"type": "Other"}]}});
+    let of_type = |error: &&FieldError| error.path.to_string() == "spec.metrics[0].type";
+    let errors = row.strategy.validate_create(&context, &metric);
+    assert_eq!(errors.iter().filter(of_type).count(), 2, "once for each look at the type");
+    let errors = row.strategy.validate_update(&context, &autoscaler, &autoscaler);
+    let paths: Vec<String> = errors.iter().map(|error| error.path.to_string()).collect();
+    assert_eq!(paths, ["status.conditions[0].observedGeneration", "status.currentReplicas", "status.desiredReplicas"]);
 }

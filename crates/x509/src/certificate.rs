@@ -1,4 +1,4 @@
-//! What a serving certificate says of itself: for which names it is, and for how long.
+//! What a certificate says of itself: for which names it is, and for how long.
 
 use std::net::IpAddr;
 
@@ -16,6 +16,7 @@ pub struct Certificate {
     pub not_after: i64,
     pub dns_names: Vec<String>,
     pub addresses: Vec<IpAddr>,
+    pub mails: Vec<String>,
 }
 
 impl Certificate {
@@ -25,8 +26,11 @@ impl Certificate {
         if block.label != "CERTIFICATE" {
             return Err(Error::Label("CERTIFICATE"));
         }
-        let (_, parsed) =
-            X509Certificate::from_der(&block.contents).map_err(|error| Error::Certificate(error.to_string()))?;
+        Self::from_der(&block.contents)
+    }
+
+    pub fn from_der(der: &[u8]) -> Result<Self, Error> {
+        let (_, parsed) = X509Certificate::from_der(der).map_err(|error| Error::Certificate(error.to_string()))?;
         let names = parsed.subject_alternative_name().map_err(|error| Error::Certificate(error.to_string()))?;
         let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
         let dns = |name: &GeneralName<'_>| match name {
@@ -37,11 +41,16 @@ impl Certificate {
             GeneralName::IPAddress(bytes) => address(bytes),
             _ => None,
         };
+        let mail = |name: &GeneralName<'_>| match name {
+            GeneralName::RFC822Name(name) => Some((*name).to_owned()),
+            _ => None,
+        };
         Ok(Self {
             not_before: parsed.validity().not_before.timestamp(),
             not_after: parsed.validity().not_after.timestamp(),
             dns_names: names.iter().filter_map(dns).collect(),
             addresses: names.iter().filter_map(ip).collect(),
+            mails: names.iter().filter_map(mail).collect(),
         })
     }
 

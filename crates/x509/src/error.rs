@@ -15,6 +15,10 @@ pub enum Error {
     Base64,
     #[error("not a certificate request: {0}")]
     Request(String),
+    #[error("not a public key: {0}")]
+    Key(String),
+    #[error("{0}")]
+    Signature(&'static str),
     #[error("the certificate request asks for its extensions twice")]
     ExtensionsTwice,
     #[error("the subjectAltNames cannot be read")]

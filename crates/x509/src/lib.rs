@@ -5,11 +5,14 @@
 
 mod certificate;
 mod error;
+mod key;
+pub mod pem;
 mod request;
 mod subject;
 
 pub use certificate::Certificate;
 pub use error::Error;
+pub use key::{KeyKind, PublicKey};
 pub use request::{REQUEST_LABEL, Request};
 pub use subject::{Subject, UID_OID};
 

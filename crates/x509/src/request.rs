@@ -7,10 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
-use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
+use x509_parser::oid_registry::{OID_SIG_ECDSA_WITH_SHA512, OID_X509_EXT_SUBJECT_ALT_NAME};
 use x509_parser::prelude::FromDer;
 
-use crate::{Error, Subject};
+use crate::{Error, KeyKind, PublicKey, Subject};
 
 pub const REQUEST_LABEL: &str = "CERTIFICATE REQUEST";
 
@@ -68,9 +68,35 @@ impl Request {
         Ok(request)
     }
 
+    /// The key that the certificate is for.
+    pub fn key(&self) -> Result<PublicKey, Error> {
+        let parsed = X509CertificationRequest::from_der(&self.der);
+        let (_, parsed) = parsed.map_err(|error| Error::Request(error.to_string()))?;
+        Ok(PublicKey::read(&parsed.certification_request_info.subject_pki))
+    }
+
+    /// Refuses a request for the key of somebody else.
+    pub fn check_signature(&self) -> Result<(), Error> {
+        if self.is_signed_by_its_key() {
+            return Ok(());
+        }
+        Err(Error::Signature(match self.key()?.kind {
+            KeyKind::Ed25519 => "x509: Ed25519 verification failure",
+            KeyKind::Elliptic(_) => "x509: ECDSA verification failure",
+            KeyKind::Rsa(_) => "crypto/rsa: verification error",
+            KeyKind::Other => "x509: cannot verify signature: algorithm unimplemented",
+        }))
+    }
+
     /// Whether whoever asks holds the key that the certificate is for.
     pub fn is_signed_by_its_key(&self) -> bool {
-        X509CertificationRequest::from_der(&self.der).is_ok_and(|(_, parsed)| parsed.verify_signature().is_ok())
+        let Ok((_, parsed)) = X509CertificationRequest::from_der(&self.der) else { return false };
+        if parsed.signature_algorithm.algorithm == OID_SIG_ECDSA_WITH_SHA512 {
+            let info = &parsed.certification_request_info;
+            let key = PublicKey::read(&info.subject_pki);
+            return key.verifies_with_sha512(info.raw, &parsed.signature_value.data);
+        }
+        parsed.verify_signature().is_ok()
     }
 
     /// The only common name, which may be missing; of several nobody can say which is meant.

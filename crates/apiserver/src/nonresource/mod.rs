@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ferry_meta::{ApiError, GroupVersionKind};
+use ferry_metrics::{Page, Scrape};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, VARY};
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::discovery;
 use crate::discovery::openapi;
+use crate::observe::gauges;
 use crate::request::context::RequestContext;
 use crate::request::negotiate::{self, Encoding};
 use crate::request::route::not_found;
@@ -38,16 +40,18 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &mut RequestContext) -> Re
             context.negotiated = negotiate::json_only(&context.headers, &context.query)?;
             Ok(document("", &version()))
         }
-        ["metrics"] => Ok(Answer::Plain {
-            code: 200,
-            content_type: "text/plain; version=0.0.4; charset=utf-8",
-            body: crate::observe::gauges::text(core).into(),
-        }),
-        ["metrics", "slis"] => Ok(Answer::Plain {
-            code: 200,
-            content_type: "text/plain; version=0.0.4; charset=utf-8",
-            body: crate::observe::gauges::service_levels(core).await.into(),
-        }),
+        ["metrics"] if context.method == Method::DELETE => {
+            core.metrics.reset();
+            Ok(Answer::text(200, "metrics reset\n"))
+        }
+        ["metrics"] => {
+            let scrape = scrape(context);
+            Ok(scraped(&scrape, gauges::page(core, &scrape)))
+        }
+        ["metrics", "slis"] => {
+            let scrape = scrape(context);
+            Ok(scraped(&scrape, gauges::service_levels(core, &scrape).await))
+        }
         ["api"] | ["api", ""] => discovery_document(core, context, true),
         ["apis"] | ["apis", ""] => discovery_document(core, context, false),
         ["api", version] | ["api", version, ""] => resource_list(core, context, "", version),
@@ -98,6 +102,15 @@ async fn rotate_secrets(core: &Core, context: &RequestContext) -> Result<Answer,
     let Some(rotation) = &core.secret_rotation else { return Ok(Answer::no_such_page()) };
     let count = rotation.rotate().await.map_err(ApiError::internal)?;
     Ok(Answer::text(200, format!("{count}\n")))
+}
+
+fn scrape(context: &RequestContext) -> Scrape {
+    Scrape::new(&negotiate::accept(&context.headers), context.query.all("name[]").map(str::to_owned))
+}
+
+fn scraped(scrape: &Scrape, page: Page) -> Answer {
+    let (content_type, body) = scrape.answer(page);
+    Answer::Plain { code: 200, content_type, body: body.into() }
 }
 
 fn only_get(context: &RequestContext) -> Result<(), ApiError> {

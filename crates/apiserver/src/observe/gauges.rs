@@ -1,12 +1,12 @@
 //! Figures that are read off when somebody asks: how many objects there are, and what the process uses.
 
 use ferry_fairness::FlowControl;
-use ferry_metrics::{Kind, Page, labels};
+use ferry_metrics::{Kind, Page, Scrape, labels};
 
 use crate::server::Core;
 
-pub(crate) fn text(core: &Core) -> String {
-    let mut page = core.metrics.page();
+pub(crate) fn page(core: &Core, scrape: &Scrape) -> Page {
+    let mut page = core.metrics.page(scrape);
     objects(&mut page, core);
     if let Some(FlowControl::Fair(fairness)) = &core.flow_control {
         super::flow_control::write(&mut page, &fairness.now(), &fairness.flows());
@@ -15,11 +15,11 @@ pub(crate) fn text(core: &Core) -> String {
     let platform = format!("linux/{}", std::env::consts::ARCH);
     let version = [("git_version", "v1.37.0"), ("major", "1"), ("minor", "37"), ("platform", platform.as_str())];
     page.family("kubernetes_build_info", Kind::Gauge, "The version of the API.").sample(&labels(version), 1);
-    page.into_text()
+    page
 }
 
 /// What service levels are measured by: each health check as it is now.
-pub(crate) async fn service_levels(core: &Core) -> String {
+pub(crate) async fn service_levels(core: &Core, scrape: &Scrape) -> Page {
     let mut results: Vec<(String, u8)> = Vec::new();
     let state = crate::nonresource::health::Checks::of(core);
     for root in ["healthz", "livez", "readyz"] {
@@ -29,13 +29,13 @@ pub(crate) async fn service_levels(core: &Core) -> String {
         }
     }
     results.sort();
-    let mut page = Page::new();
+    let mut page = scrape.page();
     let help = "[STABLE] This metric records the result of a single healthcheck.";
     let mut family = page.family("kubernetes_healthcheck", Kind::Gauge, help);
     for (labels, good) in results {
         family.sample(&labels, good);
     }
-    page.into_text()
+    page
 }
 
 fn objects(page: &mut Page, core: &Core) {

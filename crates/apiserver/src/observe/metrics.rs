@@ -1,4 +1,4 @@
-//! Counters and histograms under upstream's names, in Prometheus' text format.
+//! Counters and histograms under upstream's names.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ferry_metrics::{Kind, Page, labels};
+use ferry_metrics::{Kind, NativeHistogram, Page, Scrape, labels};
 use ferry_registry::Resource;
 use parking_lot::RwLock;
 
@@ -21,6 +21,7 @@ const SERIES: usize = 8192;
 #[derive(Default)]
 struct Histogram {
     buckets: [AtomicU64; BUCKETS.len()],
+    native: NativeHistogram,
     count: AtomicU64,
     micros: AtomicU64,
 }
@@ -31,6 +32,7 @@ impl Histogram {
         if let Some(index) = BUCKETS.iter().position(|b| seconds <= *b) {
             self.buckets[index].fetch_add(1, Ordering::Relaxed);
         }
+        self.native.record(seconds);
         self.count.fetch_add(1, Ordering::Relaxed);
         self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -38,7 +40,14 @@ impl Histogram {
     fn write(&self, family: &mut ferry_metrics::Family<'_>, labels: &str) {
         let buckets = BUCKETS.iter().zip(self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)));
         let seconds = Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64();
-        family.histogram(labels, buckets, seconds, self.count.load(Ordering::Relaxed));
+        family.histogram(labels, buckets, seconds, self.count.load(Ordering::Relaxed)).native(labels, &self.native);
+    }
+
+    fn reset(&self) {
+        for counter in self.buckets.iter().chain([&self.count, &self.micros]) {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.native.reset();
     }
 }
 
@@ -192,8 +201,19 @@ impl Metrics {
         self.others.write().push(Box::new(source));
     }
 
-    pub(crate) fn page(&self) -> Page {
-        let mut page = Page::new();
+    /// Counts of what was begin anew; what is open now stays counted.
+    pub(crate) fn reset(&self) {
+        self.requests.write().clear();
+        self.durations.write().clear();
+        self.watch_events.write().clear();
+        self.stages.iter().flatten().for_each(Histogram::reset);
+        for places in &self.store {
+            places.write().clear();
+        }
+    }
+
+    pub(crate) fn page(&self, scrape: &Scrape) -> Page {
+        let mut page = scrape.page();
         let mut requests =
             page.family("apiserver_request_total", Kind::Counter, "Requests by verb, resource and code.");
         for (labels, value) in &*self.requests.read() {

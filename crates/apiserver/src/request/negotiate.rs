@@ -90,7 +90,8 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
     clauses
 }
 
-fn accept(headers: &HeaderMap) -> String {
+/// The whole header `Accept`, however many lines it has.
+pub(crate) fn accept(headers: &HeaderMap) -> String {
     let all: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
     all.join(",")
 }

@@ -15,6 +15,7 @@ pub(crate) mod lease_fast_path;
 pub(crate) mod patching;
 pub(crate) mod quotas;
 mod said;
+mod signing_rights;
 mod stages;
 
 use bytes::Bytes;

@@ -143,6 +143,9 @@ impl Write<'_> {
         let mut errors = self.missing_rights(object, live).await;
         let strategy = self.strategy_context();
         errors.extend(self.row.validate_update(&strategy, object, live));
+        if errors.is_empty() {
+            errors = self.missing_rights_of_sound(object, live).await;
+        }
         if !errors.is_empty() {
             return Err(self.row.refusal(object, errors));
         }

@@ -12,11 +12,13 @@ mod fairness;
 mod health;
 mod leases;
 mod matrix;
+mod metrics;
 mod node_ports;
 mod pages;
 mod refusals;
 mod resource_metrics;
 mod rights;
+mod statuses;
 mod versions;
 mod written;
 

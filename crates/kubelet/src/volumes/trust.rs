@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ferry_x509::pem;
 use k8s_openapi::api::certificates::v1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::ClusterTrustBundleProjection;
 use kube::core::{Selector, SelectorExt};
-use x509_parser::pem::Pem;
 
 const LINE: usize = 64;
 
@@ -39,9 +39,8 @@ pub(super) fn anchors(
     // Several bundles often hold the same authorities; ordered, so that the file changes only when they do.
     let mut certificates = BTreeSet::new();
     for bundle in &picked {
-        let text = bundle.spec.trust_bundle.as_bytes();
-        let blocks = Pem::iter_from_buffer(text).map_while(Result::ok).filter(|block| block.label == "CERTIFICATE");
-        certificates.extend(blocks.map(|block| block.contents));
+        let blocks = pem::blocks(&bundle.spec.trust_bundle).into_iter();
+        certificates.extend(blocks.filter(|block| block.label == "CERTIFICATE").map(|block| block.contents));
     }
     if certificates.is_empty() && !picked.is_empty() {
         return Err("the trust bundles hold no certificates".to_owned());
@@ -99,8 +98,8 @@ mod tests {
         ];
         match (anchors(&bundles, &source), want) {
             (Ok(file), Ok(want)) => {
-                let found: Vec<Vec<u8>> =
-                    Pem::iter_from_buffer(&file).map(|block| block.expect("a block").contents).collect();
+                let text = String::from_utf8(file).expect("text");
+                let found: Vec<Vec<u8>> = pem::blocks(&text).into_iter().map(|block| block.contents).collect();
                 assert_eq!(found, want.iter().map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>(), "{source:?}");
             }
             (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
@@ -130,5 +129,14 @@ mod tests {
         check(signed("s/1", None, None), Err("s/1"));
         check(signed("s/1", None, Some(true)), Ok(&[]));
         check(signed("s/3", Some(LabelSelector::default()), None), Err("s/3"));
+    }
+    /// The API server judged the bundle as a whole: all of it reaches the pod.
+    #[test]
+    fn what_is_no_block_hides_none_behind_it() {
+        let mut broken = (*bundle("d", "s/4", "red", &["five"])).clone();
+        let mistake = "-----BEGIN CERTIFICATE-----\nno base64!\n-----END CERTIFICATE-----\n";
+        broken.spec.trust_bundle.insert_str(0, mistake);
+        let source = ClusterTrustBundleProjection { name: Some("d".into()), ..Default::default() };
+        assert_eq!(anchors(&[Arc::new(broken)], &source), Ok(encode(b"five")));
     }
 }

@@ -7,6 +7,7 @@ use ferry_cel::admission::{self, Scope};
 use ferry_meta::{FieldError, FieldErrors, GroupVersion, names};
 use serde_json::Value;
 
+use super::reserved;
 use super::rules::{self, enumerated};
 use crate::check;
 use crate::cursor::{Cursor, Report, default_absent, object_at};
@@ -23,6 +24,30 @@ pub struct PolicyBinding {
     pub mutating: bool,
 }
 
+/// Words that CEL keeps for itself.
+const CEL_RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 
 impl Strategy for Policy {
@@ -38,7 +63,7 @@ impl Strategy for Policy {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
         if context.subresource.is_empty() {
-            return self.validate_create(context, object);
+            return self.errors(object);
         }
         let mut errors = FieldErrors::new();
         let status = Cursor::root(object).get("status");
@@ -52,6 +77,18 @@ impl Strategy for Policy {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = self.errors(object);
+        reserved::name(&mut errors, object);
+        errors
+    }
+
+    fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        reserved::name_warning(object, old)
+    }
+}
+
+impl Policy {
+    fn errors(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let policy = Cursor::root(object);
         let spec = policy.get("spec");
@@ -173,7 +210,7 @@ fn variables(errors: &mut FieldErrors, spec: &Cursor<'_>, mut scope: Scope, alwa
         let name = variable.text("name");
         if name.trim().is_empty() {
             errors.required(variable.at("name"), "name is not specified");
-        } else if !names::c_identifier(name).is_empty() {
+        } else if !names::c_identifier(name).is_empty() || CEL_RESERVED.contains(&name) {
             errors.invalid(variable.at("name"), name, "must be a valid CEL identifier");
         }
         let text = variable.text("expression");
@@ -301,6 +338,26 @@ impl Strategy for PolicyBinding {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let (mut errors, missing) = self.errors(object);
+        reserved::name(&mut errors, object);
+        errors.extend(missing);
+        errors
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
+        let (mut errors, missing) = self.errors(object);
+        errors.extend(missing);
+        errors
+    }
+
+    fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        reserved::name_warning(object, old)
+    }
+}
+
+impl PolicyBinding {
+    /// What is wrong with a binding, and what the later pass finds.
+    fn errors(&self, object: &Value) -> (FieldErrors, FieldErrors) {
         let mut errors = FieldErrors::new();
         let spec = Cursor::root(object).get("spec");
         // What is missing altogether is found by a later pass.
@@ -322,8 +379,7 @@ impl Strategy for PolicyBinding {
         if !self.mutating {
             actions(&mut errors, &mut missing, &spec);
         }
-        errors.extend(missing);
-        errors
+        (errors, missing)
     }
 }
 
@@ -369,5 +425,29 @@ fn actions(errors: &mut FieldErrors, missing: &mut FieldErrors, spec: &Cursor<'_
     }
     if seen.is_empty() {
         missing.required(spec.at("validationActions"), "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn words_of_cel_are_no_names_of_variables() {
+        for (name, wanted) in [
+            ("replicas", ""),
+            ("namespaced", ""),
+            ("namespace", "must be a valid CEL identifier"),
+            ("true", "must be a valid CEL identifier"),
+            ("a-b", "must be a valid CEL identifier"),
+        ] {
+            let spec = json!({"variables": [{"name": name, "expression": "1"}]});
+            let mut errors = FieldErrors::new();
+            variables(&mut errors, &Cursor::root(&spec), Scope::default(), false);
+            let said: Vec<&str> = errors.iter().map(|error| &*error.detail).collect();
+            assert_eq!(said.join(";"), wanted, "{name}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use ferry_meta::{FieldErrors, names};
 use serde_json::{Map, Value, json};
 
+use super::reserved;
 use super::rules::{self, enumerated};
 use crate::check;
 use crate::cursor::{Cursor, Report, default_absent, default_to, map_mut, maps_mut};
@@ -42,6 +43,24 @@ impl Strategy for WebhookConfiguration {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
+        let mut errors = self.hooks(object);
+        reserved::name(&mut errors, object);
+        errors
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
+        self.hooks(object)
+    }
+
+    fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut found = reserved::name_warning(object, old);
+        found.extend(reserved::rule_warnings(object));
+        found
+    }
+}
+
+impl WebhookConfiguration {
+    fn hooks(&self, object: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let mut seen: HashSet<&str> = HashSet::new();
         for hook in Cursor::root(object).items("webhooks") {
@@ -56,9 +75,7 @@ impl Strategy for WebhookConfiguration {
         }
         errors
     }
-}
 
-impl WebhookConfiguration {
     fn one(&self, errors: &mut FieldErrors, hook: &Cursor<'_>) {
         qualified_domain(errors, hook, "name");
         hook.items("rules").iter().for_each(|rule| rules::rule_with_operations(errors, rule));

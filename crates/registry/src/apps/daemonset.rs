@@ -115,6 +115,10 @@ impl Strategy for DaemonSet {
         if context.subresource == "status" {
             return Vec::new();
         }
+        // Other changes of the spec leave the generation of the template alone.
+        if old.is_some_and(|old| old.pointer("/spec/template") == object.pointer("/spec/template")) {
+            return Vec::new();
+        }
         template_warnings(object, old)
     }
 }

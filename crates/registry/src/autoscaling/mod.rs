@@ -88,10 +88,10 @@ fn validate_v2(autoscaler: &Cursor<'_>) -> FieldErrors {
 fn validate_status(object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let status = Cursor::root(object).get("status");
-    crate::apps::counts(&mut errors, &status, &["currentReplicas", "desiredReplicas"]);
     for condition in status.items("conditions") {
         crate::apps::counts(&mut errors, &condition, &["observedGeneration"]);
     }
+    crate::apps::counts(&mut errors, &status, &["currentReplicas", "desiredReplicas"]);
     errors
 }
 
@@ -143,9 +143,8 @@ fn one_metric(errors: &mut FieldErrors, metric: &Cursor<'_>) {
             errors.required(metric.at(key), "must populate information for the given metric source");
         }
         Some(_) => {}
-        None if kinds.contains(&kind) => {}
         // Upstream says this twice, once for each look at the type.
-        None => {}
+        None => errors.unsupported(metric.at("type"), kind, &kinds),
     }
     if present.len() != 1 {
         for key in present.iter().filter(|key| Some(**key) != expected) {

@@ -9,7 +9,6 @@ use super::job;
 use crate::apps::{counts, default_template, name_warning};
 use crate::cells;
 use crate::check;
-use crate::core::pod;
 use crate::cursor::{Cursor, Report, default_to, map_mut, object_at};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
@@ -32,6 +31,7 @@ impl Strategy for CronJob {
             template.entry("spec").or_insert_with(|| json!({}));
             if let Some(job) = map_mut(template, "spec") {
                 default_template(job);
+                job::default_failure_policy(job);
             }
         }
     }
@@ -56,16 +56,18 @@ impl Strategy for CronJob {
     }
 
     fn warnings(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
-        let same = old.is_some_and(|old| common::generation(old) == common::generation(object));
-        if context.subresource == "status" || same {
+        if context.subresource == "status" {
             return Vec::new();
         }
         let spec = Cursor::root(object).get("spec");
         let mut found: Vec<String> = name_warning(object).filter(|_| old.is_none()).into_iter().collect();
-        found.extend(pod::warnings::of(&spec.get("jobTemplate").get("spec").get("template")));
-        if spec.text("schedule").contains("TZ") {
+        if old.is_none_or(|old| common::generation(old) != common::generation(object)) {
+            found.extend(job::spec_warnings(&spec.get("jobTemplate").get("spec")));
+        }
+        // Only objects of earlier releases have such a schedule.
+        if old.is_some() && spec.text("schedule").contains("TZ") {
             found.push(format!(
-                "CRON_TZ or TZ used in {} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+                "cannot use TZ or CRON_TZ in {}, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
                 spec.at("spec.schedule")
             ));
         }
@@ -160,5 +162,46 @@ fn time_zone(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     }
     if zone != "UTC" && jiff::tz::TimeZone::get(zone).is_err() {
         errors.invalid(path(), zone, unknown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferry_meta::UserInfo;
+
+    use super::*;
+
+    #[test]
+    fn conditions_of_pods_that_fail_are_true_by_default() {
+        let strategy = CronJob(<Plain as Default>::default());
+        let policy = json!({"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]});
+        let mut cron = json!({"spec": {"jobTemplate": {"spec": {"podFailurePolicy": policy}}}});
+        strategy.default(&mut cron);
+        let condition = "/spec/jobTemplate/spec/podFailurePolicy/rules/0/onPodConditions/0/status";
+        assert_eq!(cron.pointer(condition), Some(&json!("True")));
+    }
+
+    #[test]
+    fn what_is_doubtful_is_told_when_the_spec_changes() {
+        let user = UserInfo::new("u", &[]);
+        let strategy = CronJob(<Plain as Default>::default());
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
+        let cron = |generation: i64, schedule: &str| {
+            let job = json!({"completionMode": "Indexed", "completions": 100_001, "parallelism": 10_001});
+            json!({"metadata": {"name": "a", "generation": generation},
+                "spec": {"schedule": schedule, "jobTemplate": {"spec": job}}})
+        };
+        let of_jobs = "spec.jobTemplate.spec: In Indexed Jobs";
+        let of_schedule = "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead";
+        for (new, old, wanted) in [
+            (cron(1, "@daily"), None, vec![of_jobs]),
+            (cron(1, "@daily"), Some(cron(1, "@daily")), vec![]),
+            (cron(2, "@daily"), Some(cron(1, "@daily")), vec![of_jobs]),
+            (cron(1, "TZ=UTC @daily"), Some(cron(1, "TZ=UTC @daily")), vec![of_schedule]),
+        ] {
+            let found = strategy.warnings(&context, &new, old.as_ref());
+            assert_eq!(found.len(), wanted.len(), "{found:?}");
+            assert!(found.iter().zip(wanted).all(|(found, wanted)| found.starts_with(wanted)), "{found:?}");
+        }
     }
 }

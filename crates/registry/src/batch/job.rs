@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{job_policies, job_status};
-use crate::apps::{counts, default_template, name_warning, template_warnings};
+use crate::apps::{counts, default_template, name_warning};
 use crate::cells;
 use crate::check;
 use crate::core::pod;
@@ -33,7 +33,6 @@ fn generate_selector(object: &mut Value) {
     object_at(object, &["spec", "selector", "matchLabels"]).entry(UID_LABELS[1]).or_insert_with(|| uid.into());
 }
 
-/// Labels of the template serve the Job too, where it has none.
 /// An object without labels has those of its template.
 pub(crate) fn default_labels(object: &mut Value) {
     let labels = object.pointer("/spec/template/metadata/labels").filter(|l| l.is_object()).cloned();
@@ -71,9 +70,7 @@ impl Strategy for Job {
         default_absent(spec, "podReplacementPolicy", replacement);
         default_to(spec, "manualSelector", false);
         default_template(spec);
-        for rule in map_mut(spec, "podFailurePolicy").into_iter().flat_map(|policy| maps_mut(policy, "rules")) {
-            maps_mut(rule, "onPodConditions").for_each(|condition| default_to(condition, "status", "True"));
-        }
+        default_failure_policy(spec);
         default_labels(object);
     }
 
@@ -126,12 +123,9 @@ impl Strategy for Job {
             return Vec::new();
         }
         let mut found: Vec<String> = name_warning(object).filter(|_| old.is_none()).into_iter().collect();
-        let spec = Cursor::root(object).get("spec");
-        let indexed = spec.text("completionMode") == "Indexed";
-        if indexed && spec.number("completions") > 100_000 && spec.number("parallelism") > 10_000 {
-            found.push("In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail".into());
+        if old.is_none_or(|old| common::generation(old) != common::generation(object)) {
+            found.extend(spec_warnings(&Cursor::root(object).get("spec")));
         }
-        found.extend(template_warnings(object, old));
         found
     }
 
@@ -174,6 +168,26 @@ impl Strategy for Job {
             column("image").into(),
             cells::none_if_empty(cells::selector(Some(spec.raw("selector")))).into(),
         ]
+    }
+}
+
+/// What is doubtful in the spec of a Job, or of the Jobs of a CronJob.
+pub(super) fn spec_warnings(spec: &Cursor<'_>) -> Vec<String> {
+    let indexed = spec.text("completionMode") == "Indexed";
+    let mut found = Vec::new();
+    if indexed && spec.number("completions") > 100_000 && spec.number("parallelism") > 10_000 {
+        found.push(format!(
+            "{}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail",
+            spec.path
+        ));
+    }
+    found.extend(pod::warnings::of(&spec.get("template")));
+    found
+}
+
+pub(super) fn default_failure_policy(spec: &mut serde_json::Map<String, Value>) {
+    for rule in map_mut(spec, "podFailurePolicy").into_iter().flat_map(|policy| maps_mut(policy, "rules")) {
+        maps_mut(rule, "onPodConditions").for_each(|condition| default_to(condition, "status", "True"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The group certificates.k8s.io.
 
+mod issued;
 pub mod pod_request;
 pub mod trust_bundle;
 
@@ -7,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ferry_meta::field::quote;
 use ferry_meta::{FieldErrors, object};
+use ferry_x509::Certificate;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -49,6 +52,7 @@ const USAGES: [&str; 23] = [
 fn why_no_request(encoded: &str, signer: &str) -> Option<String> {
     let bytes = STANDARD.decode(encoded).unwrap_or_default();
     let judged = ferry_x509::Request::from_pem(&bytes).and_then(|request| {
+        request.check_signature()?;
         // Other signers have their own idea of a name.
         if signer.starts_with("kubernetes.io/") { request.common_name().map(drop) } else { Ok(()) }
     });
@@ -112,22 +116,22 @@ fn one_verdict(errors: &mut FieldErrors, request: &Cursor<'_>) {
 }
 
 /// Whether an issued certificate is at least one block of PEM that holds a certificate.
-fn certificates_in(encoded: &str) -> Result<(), &'static str> {
-    use x509_parser::pem::Pem;
-
+fn certificates_in(encoded: &str) -> Result<(), String> {
     let bytes = STANDARD.decode(encoded).unwrap_or_default();
-    let mut found = false;
-    for block in Pem::iter_from_buffer(&bytes) {
-        let Ok(block) = block else { break };
+    let blocks = ferry_x509::pem::blocks(&String::from_utf8_lossy(&bytes));
+    for block in &blocks {
         if block.label != "CERTIFICATE" {
-            return Err("only CERTIFICATE PEM blocks are allowed");
+            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {}", quote(&block.label)));
         }
-        if block.parse_x509().is_err() {
-            return Err("found CERTIFICATE PEM block containing 0 certificates");
+        if block.headers {
+            return Err("no PEM block headers are permitted".to_owned());
         }
-        found = true;
+        if block.contents.is_empty() {
+            return Err("found CERTIFICATE PEM block containing 0 certificates".to_owned());
+        }
+        Certificate::from_der(&block.contents).map_err(|why| why.to_string())?;
     }
-    if found { Ok(()) } else { Err("must contain at least one CERTIFICATE PEM block") }
+    if blocks.is_empty() { Err("must contain at least one CERTIFICATE PEM block".to_owned()) } else { Ok(()) }
 }
 
 fn of_type(request: &Cursor<'_>, kind: &str) -> Vec<Value> {
@@ -206,8 +210,11 @@ impl Strategy for CertificateSigningRequest {
         }
         if context.subresource != "approval" {
             for kind in ["Approved", "Denied"] {
-                if of_type(&new, kind).len() > of_type(&old, kind).len() {
+                let (now, before) = (of_type(&new, kind), of_type(&old, kind));
+                if now.len() > before.len() {
                     errors.forbidden(path.clone(), format!("updates may not add a condition of type {kind:?}"));
+                } else if now.len() == before.len() && now != before {
+                    errors.forbidden(path.clone(), format!("updates may not modify a condition of type {kind:?}"));
                 }
             }
         }
@@ -273,6 +280,59 @@ fn stamp_conditions(object: &mut Value, old: &Value) {
             let same = was.filter(|was| was.get("status") == condition.get("status"));
             let time = same.and_then(|was| was.get("lastTransitionTime")).filter(|t| !t.is_null()).cloned();
             condition.insert("lastTransitionTime".into(), time.unwrap_or_else(|| now.as_str().into()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferry_meta::UserInfo;
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn request(der: &[u8]) -> Value {
+        let pem = format!(
+            "-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n",
+            STANDARD.encode(der)
+        );
+        json!({"spec": {"request": STANDARD.encode(pem), "signerName": "example.com/a", "usages": ["client auth"]}})
+    }
+
+    fn found(errors: &FieldErrors) -> Vec<String> {
+        errors.iter().map(|error| format!("{}: {}", error.path, error.detail)).collect()
+    }
+
+    #[test]
+    fn nobody_asks_for_the_key_of_somebody_else() {
+        let pair = KeyPair::generate().expect("a key");
+        let mut der = CertificateParams::default().serialize_request(&pair).expect("a request").der().to_vec();
+        let mut errors = FieldErrors::new();
+        validate(&mut errors, &Cursor::root(&request(&der)));
+        assert_eq!(found(&errors), [] as [String; 0]);
+        *der.last_mut().expect("bytes") ^= 1;
+        validate(&mut errors, &Cursor::root(&request(&der)));
+        assert_eq!(found(&errors), ["spec.request: x509: ECDSA verification failure"]);
+    }
+
+    /// Who may write the status, or the request, does not thereby rewrite who approved it and why.
+    #[test]
+    fn an_approval_is_changed_by_approval_alone() {
+        let user = UserInfo::new("u", &[]);
+        let strategy = CertificateSigningRequest(<Plain as Default>::default());
+        let pair = KeyPair::generate().expect("a key");
+        let der = CertificateParams::default().serialize_request(&pair).expect("a request").der().to_vec();
+        let mut old = request(&der);
+        old["status"] = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "one"}]});
+        let mut new = old.clone();
+        new["status"]["conditions"][0]["reason"] = "another".into();
+        for (subresource, wanted) in [
+            ("", vec!["status.conditions: updates may not modify a condition of type \"Approved\""]),
+            ("status", vec!["status.conditions: updates may not modify a condition of type \"Approved\""]),
+            ("approval", vec![]),
+        ] {
+            let context = Context { user: &user, subresource, dry_run: false, patch: false, reader: None };
+            assert_eq!(found(&strategy.validate_update(&context, &new, &old)), wanted, "{subresource}");
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ferry_meta::{FieldError, FieldErrors, names};
+use ferry_meta::{FieldError, FieldErrors, Path, names, time};
+use ferry_x509::{KeyKind, PublicKey};
 use serde_json::Value;
 
+use super::issued;
 use crate::check;
 use crate::core::pod::signer_name;
 use crate::cursor::{Cursor, Report, default_to, object_at};
@@ -35,7 +37,7 @@ impl Strategy for PodCertificateRequest {
 
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         if context.subresource == "status" {
-            return status(&Cursor::root(object).get("status"), &Cursor::root(old).get("status"));
+            return status(&Cursor::root(object), &Cursor::root(old));
         }
         let mut errors = FieldErrors::new();
         let spec = Cursor::root(object).get("spec");
@@ -85,13 +87,7 @@ fn validate(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     let given = |key: &str| !spec.text(key).is_empty();
     match (given("stubPKCS10Request"), given("pkixPublicKey"), given("proofOfPossession")) {
         (true, false, false) => stub(errors, spec),
-        (false, true, true) => {
-            for key in ["pkixPublicKey", "proofOfPossession"] {
-                if decoded(spec.text(key)).len() > LARGEST {
-                    return errors.push(FieldError::too_long(&spec.at(key), LARGEST));
-                }
-            }
-        }
+        (false, true, true) => proven(errors, spec),
         _ => {
             let detail = "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set";
             errors.push(FieldError::invalid(&spec.path, Value::Null, detail).shown_as(""));
@@ -100,7 +96,7 @@ fn validate(errors: &mut FieldErrors, spec: &Cursor<'_>) {
 }
 
 /// A key that a pod's author made up: of a domain, judged in small letters.
-pub fn user_annotation(errors: &mut FieldErrors, path: &ferry_meta::Path, key: &str) {
+pub fn user_annotation(errors: &mut FieldErrors, path: &Path, key: &str) {
     let lower = key.to_lowercase();
     let reasons = names::label_key(&lower);
     if reasons.is_empty() && !key.contains('/') {
@@ -109,7 +105,7 @@ pub fn user_annotation(errors: &mut FieldErrors, path: &ferry_meta::Path, key: &
     errors.reasons(path.clone(), &lower, reasons);
 }
 
-fn decoded(text: &str) -> Vec<u8> {
+pub(super) fn decoded(text: &str) -> Vec<u8> {
     STANDARD.decode(text).unwrap_or_default()
 }
 
@@ -119,12 +115,54 @@ fn stub(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     if bytes.len() > LARGEST {
         return errors.push(FieldError::too_long(&path, LARGEST));
     }
-    let mut refuse = |detail: &str| errors.push(FieldError::invalid(&path, Value::Null, detail).shown_as(""));
-    match ferry_x509::Request::from_der(bytes) {
-        Ok(request) if request.is_signed_by_its_key() => {}
-        Ok(_) => refuse("invalid signature"),
-        Err(_) => refuse("must be a valid PKCS#10 CSR"),
+    let mut refuse = |detail: &str| errors.push(unshown(&path, detail));
+    let read = ferry_x509::Request::from_der(bytes).and_then(|request| Ok((request.key()?.kind, request)));
+    let Ok((kind, request)) = read else { return refuse("must be a valid PKCS#10 CSR") };
+    match kind {
+        KeyKind::Other => refuse("unknown public key type; supported types are Ed25519, ECDSA, and RSA"),
+        kind if !strong(errors, &path, kind, "elliptic public keys must use curve P256, P384, or P521") => {}
+        _ if !request.is_signed_by_its_key() => errors.push(unshown(&path, "invalid signature")),
+        _ => {}
     }
+}
+
+/// Whether a key is one that may be certified.
+fn strong(errors: &mut FieldErrors, path: &Path, kind: KeyKind, curves: &str) -> bool {
+    match kind {
+        KeyKind::Elliptic("P-224") => errors.invalid(path.clone(), "curve P-224", curves),
+        KeyKind::Rsa(bits) if bits != 3072 && bits != 4096 => {
+            let detail = "RSA keys must have modulus size 3072 or 4096";
+            errors.invalid(path.clone(), format!("{bits}-bit modulus"), detail);
+        }
+        _ => return true,
+    }
+    false
+}
+
+/// The older way to ask: a key, and the pod's uid signed with its other half.
+fn proven(errors: &mut FieldErrors, spec: &Cursor<'_>) {
+    for key in ["pkixPublicKey", "proofOfPossession"] {
+        if decoded(spec.text(key)).len() > LARGEST {
+            return errors.push(FieldError::too_long(&spec.at(key), LARGEST));
+        }
+    }
+    let (path, shown) = (spec.at("pkixPublicKey"), spec.text("pkixPublicKey"));
+    let Ok(key) = PublicKey::from_der(&decoded(shown)) else {
+        return errors.invalid(path, shown, "must be a valid PKIX-serialized public key");
+    };
+    if key.kind == KeyKind::Other {
+        let detail = "unknown public key type; supported types are Ed25519, ECDSA, and RSA";
+        return errors.invalid(path, shown, detail);
+    }
+    let sound = strong(errors, &path, key.kind, "elliptic public keys must use curve P256 or P384");
+    if sound && !key.verifies(spec.text("podUID").as_bytes(), &decoded(spec.text("proofOfPossession"))) {
+        errors.push(unshown(&spec.at("proofOfPossession"), "could not verify proof-of-possession signature"));
+    }
+}
+
+/// An error that shows no value.
+fn unshown(path: &Path, detail: &str) -> FieldError {
+    FieldError::invalid(path, Value::Null, detail).shown_as("")
 }
 
 fn settled(status: &Cursor<'_>) -> Option<&'static str> {
@@ -132,45 +170,46 @@ fn settled(status: &Cursor<'_>) -> Option<&'static str> {
     SETTLED.into_iter().find(|kind| conditions.iter().any(|c| c.text("type") == *kind && c.text("status") == "True"))
 }
 
-fn status(new: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
+fn status(request: &Cursor<'_>, was: &Cursor<'_>) -> FieldErrors {
+    let (new, old) = (request.get("status"), was.get("status"));
     let mut errors = FieldErrors::new();
     let mut known = 0;
     for (index, condition) in new.items("conditions").into_iter().enumerate() {
         let kind = condition.text("type");
+        // Upstream puts the index where a field would stand.
+        let path = |key: &str| new.at("conditions").child(&format!("[{index}]")).child(key);
         if !SETTLED.contains(&kind) {
-            // Upstream puts the index where a field would stand.
-            let path = new.at("conditions").child(&format!("[{index}]")).child("type");
-            errors.unsupported(path, kind, &SETTLED);
+            errors.unsupported(path("type"), kind, &SETTLED);
             continue;
         }
         known += 1;
         if known > 1 {
             let detail = "There may be at most one condition with type \"Issued\", \"Denied\", or \"Failed\"";
-            errors.invalid(condition.at("type"), kind, detail);
+            errors.invalid(path("type"), kind, detail);
         }
         if condition.text("status") != "True" {
-            errors.unsupported(condition.at("status"), condition.text("status"), &["True"]);
+            errors.unsupported(path("status"), condition.text("status"), &["True"]);
         }
     }
-    check::conditions(&mut errors, new, "conditions");
+    check::conditions(&mut errors, &new, "conditions");
     if !errors.is_empty() {
         return errors;
     }
-    let mut refuse = |detail: &str| errors.push(FieldError::invalid(&new.path, Value::Null, detail).shown_as(""));
+    let mut refuse = |detail: &str| errors.push(unshown(&new.path, detail));
     let others = |status: &Cursor<'_>| {
         let mut map = status.value.as_object().cloned().unwrap_or_default();
         map.remove("conditions");
         map
     };
-    if settled(old).is_some() {
+    if settled(&old).is_some() {
         if new.value != old.value {
             refuse("immutable after PodCertificateRequest is issued, denied, or failed");
         }
         return errors;
     }
-    match settled(new) {
-        Some("Issued") => issued(&mut errors, new),
-        Some(_) if !others(new).is_empty() => {
+    match settled(&new) {
+        Some("Issued") => issued::check(&mut errors, &new, &was.get("spec"), time::now()),
+        Some(_) if !others(&new).is_empty() => {
             refuse("non-condition status fields must be empty when denying or failing the PodCertificateRequest");
         }
         Some(_) => {}
@@ -182,31 +221,71 @@ fn status(new: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
     errors
 }
 
-fn issued(errors: &mut FieldErrors, status: &Cursor<'_>) {
-    const LONGEST: usize = 100 * 1024;
-    let (path, chain) = (status.at("certificateChain"), status.text("certificateChain"));
-    if chain.len() > LONGEST {
-        return errors.push(FieldError::too_long(&path, LONGEST));
-    }
-    let mut blocks = x509_parser::pem::Pem::iter_from_buffer(chain.as_bytes()).map_while(Result::ok);
-    let why = match blocks.next() {
-        None => Some("issued certificate chain must contain at least one certificate"),
-        Some(leaf) if leaf.label != "CERTIFICATE" => {
-            Some("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
-        }
-        Some(leaf) if leaf.parse_x509().is_err() => Some("leaf certificate does not parse as valid X.509"),
-        Some(_) => None,
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P521_SHA512, PKCS_ED25519, PublicKeyData,
     };
-    if let Some(why) = why {
-        return errors.invalid(path, chain, why);
-    }
-    for key in ["notBefore", "notAfter"] {
-        if !status.has(key) {
-            errors.required(status.at(key), "must be present and consistent with the issued certificate");
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(spec: Value) -> Vec<String> {
+        let mut spec = spec;
+        for (key, value) in [("signerName", json!("example.com/a")), ("maxExpirationSeconds", json!(3600))] {
+            spec[key] = value;
         }
+        for key in ["pod", "serviceAccount", "node"] {
+            spec[format!("{key}Name")] = "n".into();
+            spec[format!("{key}UID")] = "u".into();
+        }
+        let mut errors = FieldErrors::new();
+        validate(&mut errors, &Cursor::new(&spec, Path::new("spec")));
+        errors.iter().map(|error| format!("{}: {}", error.path, error.detail)).collect()
     }
-    if !status.has("beginRefreshAt") {
-        let detail = "must be present and in the range [notbefore+10min, notafter-10min]";
-        errors.required(status.at("beginRefreshAt"), detail);
+
+    #[test]
+    fn who_asks_holds_the_key() {
+        for algorithm in [&PKCS_ED25519, &PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P521_SHA512] {
+            let pair = KeyPair::generate_for(algorithm).expect("a key");
+            let request = CertificateParams::default().serialize_request(&pair).expect("a request");
+            let mut der = request.der().to_vec();
+            assert_eq!(found(json!({"stubPKCS10Request": STANDARD.encode(&der)})), [] as [String; 0]);
+            *der.last_mut().expect("bytes") ^= 1;
+            assert_eq!(
+                found(json!({"stubPKCS10Request": STANDARD.encode(&der)})),
+                ["spec.stubPKCS10Request: invalid signature"]
+            );
+        }
+        assert_eq!(
+            found(json!({"stubPKCS10Request": STANDARD.encode("none")})),
+            ["spec.stubPKCS10Request: must be a valid PKCS#10 CSR"]
+        );
+        let pair = KeyPair::generate_for(&PKCS_ED25519).expect("a key");
+        let key = STANDARD.encode(pair.subject_public_key_info());
+        let proof =
+            |message: &str| STANDARD.encode(rcgen::SigningKey::sign(&pair, message.as_bytes()).expect("a signature"));
+        assert_eq!(found(json!({"pkixPublicKey": key, "proofOfPossession": proof("u")})), [] as [String; 0]);
+        assert_eq!(
+            found(json!({"pkixPublicKey": key, "proofOfPossession": proof("another")})),
+            ["spec.proofOfPossession: could not verify proof-of-possession signature"]
+        );
+        assert_eq!(
+            found(json!({"pkixPublicKey": STANDARD.encode("none"), "proofOfPossession": proof("u")})),
+            ["spec.pkixPublicKey: must be a valid PKIX-serialized public key"]
+        );
+    }
+
+    #[test]
+    fn weak_keys_are_not_certified() {
+        let mut errors = FieldErrors::new();
+        let path = Path::new("p");
+        for kind in [KeyKind::Ed25519, KeyKind::Elliptic("P-521"), KeyKind::Rsa(3072), KeyKind::Rsa(4096)] {
+            assert!(strong(&mut errors, &path, kind, "curves"));
+        }
+        for kind in [KeyKind::Elliptic("P-224"), KeyKind::Rsa(2048), KeyKind::Rsa(8192)] {
+            assert!(!strong(&mut errors, &path, kind, "curves"));
+        }
+        assert_eq!(errors.len(), 3);
     }
 }

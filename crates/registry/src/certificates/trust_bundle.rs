@@ -1,8 +1,9 @@
 //! ClusterTrustBundles: the certificate authorities that a signer's certificates are checked against.
 
 use ferry_meta::{FieldError, FieldErrors};
+use ferry_x509::pem::{self, Block};
 use serde_json::Value;
-use x509_parser::pem::Pem;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::core::pod::signer_name;
 use crate::cursor::{Cursor, IMMUTABLE, Report};
@@ -52,7 +53,7 @@ fn validate_anchors(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     }
     let mut anchors: Vec<Vec<u8>> = Vec::new();
     let mut bad = false;
-    for (index, block) in Pem::iter_from_buffer(text.as_bytes()).map_while(Result::ok).enumerate() {
+    for (index, block) in pem::blocks(text).into_iter().enumerate() {
         match why_no_anchor(&block) {
             None => anchors.push(block.contents),
             Some(reason) => {
@@ -76,11 +77,16 @@ fn validate_anchors(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     }
 }
 
-fn why_no_anchor(block: &Pem) -> Option<String> {
+fn why_no_anchor(block: &Block) -> Option<String> {
     if block.label != "CERTIFICATE" {
         return Some(format!("has bad block type: {}", block.label));
     }
-    let Ok(certificate) = block.parse_x509() else { return Some("does not parse as X.509".to_owned()) };
+    if block.headers {
+        return Some("has PEM block headers".to_owned());
+    }
+    let Ok((b"", certificate)) = X509Certificate::from_der(&block.contents) else {
+        return Some("does not parse as X.509".to_owned());
+    };
     let is_authority = matches!(certificate.basic_constraints(), Ok(Some(constraints)) if constraints.value.ca);
     (!is_authority).then(|| "does not have the CA bit set".to_owned())
 }
@@ -142,6 +148,9 @@ mod tests {
     #[test]
     fn a_bundle_holds_authorities_and_is_named_after_its_signer() {
         let twice = format!("{AUTHORITY}\n{AUTHORITY}");
+        let headed = AUTHORITY.replacen('\n', "\nKey: value\n\n", 1);
+        // What is no block does not hide those behind it.
+        let behind = format!("-----BEGIN CERTIFICATE-----\nno base64!\n-----END CERTIFICATE-----\n{LEAF}");
         for (name, signer, bundle, want) in [
             ("plain", "", AUTHORITY, vec![]),
             ("test.test:signer:0", "test.test/signer", AUTHORITY, vec![]),
@@ -150,6 +159,8 @@ mod tests {
             ("test.test:signer:A", "test.test/signer", AUTHORITY, vec!["RFC 1123"]),
             ("plain", "", LEAF, vec!["entry 0 does not have the CA bit set"]),
             ("plain", "", "none", vec!["at least one trust anchor"]),
+            ("plain", "", &headed, vec!["entry 0 has PEM block headers"]),
+            ("plain", "", &behind, vec!["entry 0 does not have the CA bit set"]),
             ("plain", "", &twice, vec!["duplicate trust anchor (indices [0 1])"]),
         ] {
             let object = json!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": bundle}});

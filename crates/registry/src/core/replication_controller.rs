@@ -79,7 +79,13 @@ impl Strategy for ReplicationController {
             return Vec::new();
         }
         let name = crate::apps::name_warning(object).filter(|_| old.is_none());
-        name.into_iter().chain(template_warnings(object, old)).collect()
+        // Upstream takes the old template for the new one.
+        let template = match old {
+            Some(old) if common::generation(old) != common::generation(object) => template_warnings(old, None),
+            Some(_) => Vec::new(),
+            None => template_warnings(object, None),
+        };
+        name.into_iter().chain(template).collect()
     }
 
     fn selectable_fields(&self) -> Vec<&str> {

@@ -129,6 +129,24 @@ fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     conflicting(errors, &path, spec.raw("scopes"), &selected);
 }
 
+/// Requests that may be more in all than limits: the rest of them is never had.
+fn requests_above_limits(hard: &Cursor<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    for resource in ["cpu", "memory", "storage", "ephemeral-storage"] {
+        let (requests, limits) = (format!("requests.{resource}"), format!("limits.{resource}"));
+        let requests = match resource {
+            "cpu" | "memory" if !hard.has(&requests) => resource,
+            _ => requests.as_str(),
+        };
+        if let (Some(request), Some(limit)) = (hard.quantity(requests), hard.quantity(&limits))
+            && request > limit
+        {
+            found.push(format!("ResourceQuota {requests} ({request}) should be less than {limits} ({limit})"));
+        }
+    }
+    found
+}
+
 impl Strategy for ResourceQuota {
     fn plain(&self) -> &Plain {
         &self.0
@@ -169,6 +187,10 @@ impl Strategy for ResourceQuota {
         errors
     }
 
+    fn warnings(&self, _context: &Context<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
+        if old.is_some() { Vec::new() } else { requests_above_limits(&Cursor::root(object).get("spec").get("hard")) }
+    }
+
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let status = Cursor::root(object).get("status");
         let column = |limits: bool| {
@@ -180,5 +202,30 @@ impl Strategy for ResourceQuota {
             texts.collect::<Vec<_>>().join(", ")
         };
         vec![object::name(object).into(), column(false).into(), column(true).into(), cells::age(object, now).into()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn requests_above_limits_are_doubtful() {
+        let of = |hard: Value| requests_above_limits(&Cursor::root(&hard));
+        assert_eq!(
+            of(json!({"requests.cpu": "2", "cpu": "9", "limits.cpu": "1500m", "memory": "2Gi", "limits.memory": "1Gi",
+                "requests.ephemeral-storage": "2", "limits.ephemeral-storage": "1"})),
+            [
+                "ResourceQuota requests.cpu (2) should be less than limits.cpu (1500m)",
+                "ResourceQuota memory (2Gi) should be less than limits.memory (1Gi)",
+                "ResourceQuota requests.ephemeral-storage (2) should be less than limits.ephemeral-storage (1)",
+            ]
+        );
+        assert_eq!(
+            of(json!({"cpu": "1", "limits.cpu": "1", "storage": "2", "limits.storage": "1"})),
+            [] as [String; 0]
+        );
     }
 }

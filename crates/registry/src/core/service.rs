@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 pub use super::service_families::default_families;
 use super::service_rules;
-use super::warnings::address;
+use super::warnings::{address, balancer};
 use crate::cells;
 use crate::cursor::{Cursor, default_to, map_mut, maps_mut, object_at};
 use crate::plain::Plain;
@@ -259,7 +259,7 @@ impl Strategy for Service {
 
     fn warnings(&self, context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
         if context.subresource == "status" {
-            return Vec::new();
+            return balancer(&Cursor::root(object));
         }
         warnings(&Cursor::root(object))
     }

@@ -62,6 +62,12 @@ pub fn address(path: &Path, text: &str) -> Option<String> {
         .then(|| format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format (\"{address}\")"))
 }
 
+/// Addresses of a load balancer in the status of a Service or an Ingress.
+pub fn balancer(object: &Cursor<'_>) -> Vec<String> {
+    let balanced = object.get("status").get("loadBalancer").items("ingress");
+    balanced.iter().filter_map(|ingress| address(&ingress.path, ingress.text("ip"))).collect()
+}
+
 /// A network with more bits than its prefix, or in an odd form.
 pub fn network(path: &Path, text: &str) -> Vec<String> {
     let Some((address, bits)) = text.split_once('/') else { return Vec::new() };
@@ -93,6 +99,19 @@ pub fn network(path: &Path, text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn odd_addresses_of_balancers_are_named() {
+        let object = serde_json::json!({"status": {"loadBalancer": {"ingress": [
+            {"ip": "10.0.0.1"}, {"hostname": "a.example"}, {"ip": "FD00::1"},
+        ]}}});
+        assert_eq!(
+            balancer(&Cursor::root(&object)),
+            [
+                "status.loadBalancer.ingress[2]: IPv6 address \"FD00::1\" should be in RFC 5952 canonical format (\"fd00::1\")"
+            ]
+        );
+    }
 
     #[test]
     fn odd_networks_are_named() {

@@ -15,11 +15,13 @@ use crate::core::pod::scheduling::node_selector;
 use crate::cursor::{Cursor, Report, default_number, default_to, map_mut, maps_mut, object_at};
 use crate::object_meta;
 use crate::plain::Plain;
-use crate::strategy::{Context, Strategy};
+use crate::strategy::{Context, Strategy, common};
 
 pub struct ResourceClaim(pub Plain);
 pub struct ResourceClaimTemplate(pub Plain);
 
+/// Of one device.
+const MOST_CONDITIONS: usize = 8;
 const UNKNOWN_REQUEST: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
@@ -30,6 +32,14 @@ impl Strategy for ResourceClaim {
 
     fn default(&self, object: &mut Value) {
         default_spec(object_at(object, &["spec"]));
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        common::prepare_update(self.has_status(), self.has_generation(), context, object, old);
+        if context.subresource == "status" {
+            common::keep_metadata(object, old);
+            forget_deallocated(object, old);
+        }
     }
 
     fn early_errors(&self, context: &Context<'_>, object: &Value, old: Option<&Value>) -> FieldErrors {
@@ -80,12 +90,13 @@ impl Strategy for ResourceClaimTemplate {
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let spec = Cursor::root(object).get("spec");
-        let (mut errors, late) = template_errors(&spec);
+        let mut errors = FieldErrors::new();
         if Some(spec.value) != old.get("spec") {
             let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::cursor::IMMUTABLE);
             errors.push(error.shown_as(crate::internal::show("ResourceClaimTemplateSpec", spec.value)));
+            // What else is wrong with it is told by the generic pass alone.
+            errors.extend(template_errors(&spec).1);
         }
-        errors.extend(late);
         errors
     }
 }
@@ -263,18 +274,32 @@ fn device_id(device: &Cursor<'_>) -> String {
     if share.is_empty() { id } else { format!("{id}/{share}") }
 }
 
-/// An address with the length of its network's prefix.
-fn is_interface_address(text: &str) -> bool {
-    let Some((address, bits)) = text.split_once('/') else { return false };
-    let Ok(address) = address.parse::<std::net::IpAddr>() else { return false };
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    (bits == "0" || !bits.starts_with(['0', '+'])) && bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+/// What drivers told of devices goes with their allocation: who takes that back need not know of it.
+fn forget_deallocated(object: &mut Value, old: &Value) {
+    let allocated = |claim: &Value| -> BTreeSet<String> {
+        let results = Cursor::root(claim).get("status").get("allocation").get("devices").items("results");
+        results.iter().map(device_id).collect()
+    };
+    let now = allocated(object);
+    let gone: BTreeSet<String> = allocated(old).into_iter().filter(|device| !now.contains(device)).collect();
+    let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let Some(devices) = status.get_mut("devices").and_then(Value::as_array_mut) else { return };
+    devices.retain(|device| !gone.contains(&device_id(&Cursor::root(device))));
+    if devices.is_empty() {
+        status.remove("devices");
+    }
 }
 
 fn is_lower_uuid(text: &str) -> bool {
     let hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let parts: Vec<&str> = text.split('-').collect();
     parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]) && parts.iter().all(|part| hex(part))
+}
+
+fn share_id(late: &mut FieldErrors, device: &Cursor<'_>) {
+    if let Some(share) = device.raw("shareID").as_str().filter(|share| !is_lower_uuid(share)) {
+        late.invalid(device.at("shareID"), share, "must be a lowercase UUID in 8-4-4-4-12 format");
+    }
 }
 
 fn status(claim: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
@@ -305,19 +330,16 @@ fn status(claim: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
             let error = FieldError::invalid(&device.path, id, detail);
             errors.push(error.shown_as(crate::internal::show("AllocatedDevice", device.value)));
         }
+        let told = device.array("conditions").len();
+        if told > MOST_CONDITIONS {
+            errors.push(FieldError::too_many(&device.at("conditions"), told, MOST_CONDITIONS));
+        }
         check::conditions(&mut errors, device, "conditions");
         if device.has("data") {
             super::raw_object(&mut errors, device, "data");
         }
-        for address in device.get("networkData").items("ips") {
-            if !is_interface_address(address.as_text()) {
-                let detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
-                errors.invalid(address.path.clone(), address.as_text(), detail);
-            }
-        }
-        if let Some(share) = device.raw("shareID").as_str().filter(|share| !is_lower_uuid(share)) {
-            late.invalid(device.at("shareID"), share, "must be a lowercase UUID in 8-4-4-4-12 format");
-        }
+        share_id(&mut late, device);
+        super::network::check(&mut errors, &mut late, device);
     }
     repeated_items(&mut late, "AllocatedDeviceStatus", &devices, |device| device_id(device).into());
     if !status.array("reservedFor").is_empty() {
@@ -348,6 +370,7 @@ fn allocated_devices(errors: &mut FieldErrors, late: &mut FieldErrors, allocatio
             pool_name(late, &result.at("pool"), result.text("pool"));
             errors.reasons(result.at("device"), result.text("device"), names::dns1123_label(result.text("device")));
             binding_conditions(errors, late, &result);
+            share_id(late, &result);
             for item in result.items("tolerations") {
                 toleration(errors, late, &item);
             }
@@ -372,12 +395,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_have_addresses_and_shares() {
-        for (text, good) in [("10.0.0.1/24", true), ("fd00::1/64", true), ("10.0.0.1", false), ("10.0.0.1/33", false)] {
-            assert_eq!(is_interface_address(text), good, "{text}");
-        }
+    fn shares_are_small_uuids() {
         assert!(is_lower_uuid("0148c728-46ea-4661-b159-75717446d199"));
         assert!(!is_lower_uuid("0148C728-46ea-4661-b159-75717446d199") && !is_lower_uuid("x"));
+    }
+
+    /// A scheduler that takes a device back leaves what its driver told of it.
+    #[test]
+    fn devices_that_are_given_back_are_forgotten() {
+        let claim = |results: &[&str], devices: &[&str]| {
+            let one = |device: &&str| json!({"driver": "d", "pool": "p", "device": device});
+            let results: Vec<Value> = results.iter().map(one).collect();
+            let devices: Vec<Value> = devices.iter().map(one).collect();
+            json!({"status": {"allocation": {"devices": {"results": results}}, "devices": devices}})
+        };
+        let old = claim(&["a", "b"], &["a", "b"]);
+        let mut new = claim(&["b"], &["a", "b"]);
+        forget_deallocated(&mut new, &old);
+        assert_eq!(new, claim(&["b"], &["b"]));
+        let mut new = json!({"status": {"devices": old["status"]["devices"]}});
+        forget_deallocated(&mut new, &old);
+        assert_eq!(new, json!({"status": {}}));
+        // What was never allocated is a mistake, and stays for it to be found.
+        let mut new = claim(&[], &["c"]);
+        forget_deallocated(&mut new, &claim(&[], &[]));
+        assert_eq!(new, claim(&[], &["c"]));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod administration;
 mod claim;
 mod class;
+mod network;
 mod policy;
 mod selector;
 mod slice;

@@ -55,8 +55,8 @@ fn discrete(errors: &mut FieldErrors, path: &Path, values: &[Cursor<'_>], defaul
             errors.invalid(path.clone(), value.to_string(), detail);
         }
         for (number, (path, value)) in amounts.iter().enumerate() {
-            if amounts[..number].iter().any(|(_, known)| known.value() == value.value()) {
-                errors.duplicate(path.clone(), Value::from(value.value().to_string()));
+            if amounts[..number].iter().any(|(_, known)| known == value) {
+                errors.duplicate(path.clone(), Value::from(decimal(value)));
             }
         }
     }
@@ -65,6 +65,16 @@ fn discrete(errors: &mut FieldErrors, path: &Path, values: &[Cursor<'_>], defaul
         let detail = "default value is not valid according to the requestPolicy";
         errors.invalid(path.clone(), default.to_string(), detail);
     }
+}
+
+/// Without a suffix.
+fn decimal(value: &Quantity) -> String {
+    if value.is_integer() {
+        return value.value().to_string();
+    }
+    let milli = value.milli_value();
+    let sign = if milli < 0 { "-" } else { "" };
+    format!("{sign}{}.{:03}", milli.unsigned_abs() / 1000, milli.unsigned_abs() % 1000)
 }
 
 fn of_range(errors: &mut FieldErrors, range: &Cursor<'_>, default: &Quantity, most: &Quantity) {
@@ -92,6 +102,23 @@ fn of_range(errors: &mut FieldErrors, range: &Cursor<'_>, default: &Quantity, mo
             wrong("default", default, format!("default is more than max: {largest}"));
         }
     }
+    // With a fraction anywhere, steps are counted in thousandths.
+    let ends = [Some(default), Some(&least), largest.as_ref(), step.as_ref()];
+    let fine = ends.into_iter().flatten().any(|value| !value.is_integer());
+    if fine {
+        let mut sound = true;
+        for (key, value) in ["default", "min", "max", "step"].into_iter().zip(ends) {
+            if let Some(value) =
+                value.filter(|value| Quantity::from_milli(value.milli_value(), value.format()) != **value)
+            {
+                wrong(key, value, "value cannot be represented as a milli value".into());
+                sound = false;
+            }
+        }
+        if !sound {
+            return;
+        }
+    }
     let Some(step) = step else { return };
     if step.is_zero() || step.is_negative() {
         return wrong("step", &step, "must be greater than zero".into());
@@ -103,7 +130,7 @@ fn of_range(errors: &mut FieldErrors, range: &Cursor<'_>, default: &Quantity, mo
     let limit = Quantity::from_units(i64::MAX, step.format());
     let mut sound = true;
     let all = [("default", Some(default)), ("min", Some(&least)), ("max", largest.as_ref()), ("step", Some(&step))];
-    for (key, value) in all.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+    for (key, value) in all.into_iter().filter(|_| !fine).filter_map(|(key, value)| Some((key, value?))) {
         if value.is_negative() {
             wrong(key, value, "must be greater than or equal to 0".into());
             sound = false;
@@ -112,9 +139,10 @@ fn of_range(errors: &mut FieldErrors, range: &Cursor<'_>, default: &Quantity, mo
             sound = false;
         }
     }
-    // Steps are counted in whole units; both ends are within reach of a step from the least.
+    // Both ends are within reach of steps from the least.
+    let count = |value: &Quantity| i128::from(if fine { value.milli_value() } else { value.value() });
     for value in [Some(default), largest.as_ref()].into_iter().flatten().filter(|_| sound) {
-        if (i128::from(value.value()) - i128::from(least.value())) % i128::from(step.value()) != 0 {
+        if (count(value) - count(&least)) % count(&step) != 0 {
             wrong("step", value, format!("value is not a multiple of a given step ({step}) from ({least})"));
         }
     }
@@ -179,6 +207,29 @@ mod tests {
                 "c.requestPolicy.validRange.step: Invalid value: \"4\": value is not a multiple of a given step (2) from (1)",
                 "c.requestPolicy.validRange.step: Invalid value: \"8\": value is not a multiple of a given step (2) from (1)",
             ],
+        );
+        says(json!({"default": "500m", "validRange": {"min": "250m", "max": "2", "step": "250m"}}), &[]);
+        says(
+            json!({"default": "600m", "validRange": {"min": "250m", "max": "2", "step": "250m"}}),
+            &[
+                "c.requestPolicy.validRange.step: Invalid value: \"600m\": value is not a multiple of a given step (250m) from (250m)",
+            ],
+        );
+        // The fraction of a default counts as well.
+        says(
+            json!({"default": "1500m", "validRange": {"min": "1", "step": "1"}}),
+            &[
+                "c.requestPolicy.validRange.step: Invalid value: \"1500m\": value is not a multiple of a given step (1) from (1)",
+            ],
+        );
+        says(
+            json!({"default": "1", "validRange": {"min": "1u", "step": "1"}}),
+            &["c.requestPolicy.validRange.min: Invalid value: \"1u\": value cannot be represented as a milli value"],
+        );
+        says(json!({"default": "1500m", "validValues": ["1200m", "1500m"]}), &[]);
+        says(
+            json!({"default": "1500m", "validValues": ["1500m", "1500m"]}),
+            &["c.requestPolicy.validValues[1]: Duplicate value: \"1.500\""],
         );
         says(
             json!({"default": "1", "validRange": {"min": "1", "step": "1e30"}}),

@@ -1,5 +1,6 @@
 //! ResourceSlices: the devices of a driver's pool.
 
+use ferry_meta::field::quote;
 use ferry_meta::{FieldError, FieldErrors, Path, names, time};
 use regex::Regex;
 use serde_json::Value;
@@ -41,6 +42,15 @@ impl Strategy for ResourceSlice {
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         validate(object, Some(old))
+    }
+
+    fn warnings(&self, _context: &Context<'_>, object: &Value, _old: Option<&Value>) -> Vec<String> {
+        let driver = Cursor::root(object).get("spec").text("driver").to_owned();
+        let capitals = driver != driver.to_lowercase();
+        let warning = || {
+            format!("spec.driver: driver names should be lowercase; {} contains uppercase characters", quote(&driver))
+        };
+        capitals.then(warning).into_iter().collect()
     }
 
     fn selectable_fields(&self) -> Vec<&str> {
@@ -166,6 +176,10 @@ fn one_device(
     if count > 32 {
         let detail = "the total number of attributes and capacities must not exceed 32";
         errors.invalid(device.path.clone(), count, detail);
+    }
+    let values = device.map("attributes").len();
+    if values > 48 {
+        errors.invalid(device.path.clone(), values, "the total number of attribute values must not exceed 48");
     }
     for (name, attribute) in device.entries("attributes") {
         qualified_name(errors, &device.at("attributes"), name);

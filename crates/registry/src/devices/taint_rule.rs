@@ -8,7 +8,7 @@ use crate::check;
 use crate::core::pod::csi_driver_name;
 use crate::cursor::{Cursor, Report, default_to, map_mut, object_at};
 use crate::plain::Plain;
-use crate::strategy::{Context, Strategy};
+use crate::strategy::{Context, Strategy, common};
 
 pub struct DeviceTaintRule(pub Plain);
 
@@ -20,6 +20,20 @@ impl Strategy for DeviceTaintRule {
     fn default(&self, object: &mut Value) {
         if let Some(taint) = map_mut(object_at(object, &["spec"]), "taint") {
             default_to(taint, "timeAdded", time::time(time::now()));
+        }
+    }
+
+    /// Tolerations count from the moment of the effect, not of the rule.
+    fn prepare_update(&self, context: &Context<'_>, object: &mut Value, old: &Value) {
+        let of = |rule: &Value, key: &str| rule.pointer(&format!("/spec/taint/{key}")).cloned();
+        let same = |key: &str| of(object, key) == of(old, key);
+        if context.subresource.is_empty() && !same("effect") && same("timeAdded") {
+            let now = time::time(time::now());
+            object_at(object, &["spec", "taint"]).insert("timeAdded".into(), now.into());
+        }
+        common::prepare_update(self.has_status(), self.has_generation(), context, object, old);
+        if context.subresource == "status" {
+            common::keep_metadata(object, old);
         }
     }
 
@@ -59,4 +73,30 @@ fn validate(object: &Value, old: Option<&Value>) -> FieldErrors {
     taint(&mut errors, &mut late, &spec.get("taint"), was.as_ref());
     errors.extend(late);
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use ferry_meta::UserInfo;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn another_effect_begins_now() {
+        let user = UserInfo::new("u", &[]);
+        let strategy = DeviceTaintRule(Plain { has_generation: true, ..<Plain as Default>::default() });
+        let rule = |effect: &str, time: &str| json!({"metadata": {"generation": 1}, "spec": {"taint": {"key": "k", "effect": effect, "timeAdded": time}}});
+        let old = rule("None", "2026-01-01T00:00:00Z");
+        for (effect, time, kept) in [
+            ("None", "2026-01-01T00:00:00Z", true),
+            ("NoExecute", "2026-01-01T00:00:00Z", false),
+            ("NoExecute", "2026-02-02T00:00:00Z", true),
+        ] {
+            let mut new = rule(effect, time);
+            let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
+            strategy.prepare_update(&context, &mut new, &old);
+            assert_eq!(new["spec"]["taint"]["timeAdded"] == json!(time), kept, "{effect} {time}: {new}");
+        }
+    }
 }

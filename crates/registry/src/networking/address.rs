@@ -1,8 +1,6 @@
 //! IPAddresses and ServiceCIDRs: the books of who has which ClusterIP.
 
-use std::net::IpAddr;
-
-use ferry_meta::{FieldErrors, names};
+use ferry_meta::{FieldErrors, Path, names};
 use ferry_semantics::cidr;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -23,11 +21,9 @@ impl Strategy for IpAddress {
 
     /// An address names its object.
     fn validate_name(&self, name: &str, _prefix: bool) -> Vec<String> {
-        match name.parse::<IpAddr>() {
-            Ok(address) if address.to_string() == name => Vec::new(),
-            Ok(_) => vec!["must be a canonical format IP address".to_owned()],
-            Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
-        }
+        let mut errors = FieldErrors::new();
+        check::canonical_ip(&mut errors, Path::new("name"), name);
+        errors.into_iter().map(|error| error.detail).collect()
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {
@@ -122,7 +118,7 @@ fn networks(errors: &mut FieldErrors, spec: &Cursor<'_>) {
         _ => return errors.invalid(spec.at("cidrs"), spec.value.clone(), "may only hold up to 2 values"),
     }
     for cidr in &cidrs {
-        check::cidr(errors, cidr.path.clone(), cidr.as_text());
+        check::canonical_cidr(errors, cidr.path.clone(), cidr.as_text());
     }
     let six = |at: &Cursor<'_>| at.as_text().contains(':');
     if let [first, second] = cidrs.as_slice()
@@ -131,5 +127,42 @@ fn networks(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     {
         let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
         errors.invalid(spec.at("cidrs"), spec.raw("cidrs").clone(), detail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A second name for one address would be a second owner of it.
+    #[test]
+    fn an_address_has_one_name() {
+        for (name, wanted) in [
+            ("10.0.0.1", ""),
+            ("fd00::1", ""),
+            ("FD00::1", "must be in canonical form (\"fd00::1\")"),
+            ("::ffff:10.0.0.1", "must not be an IPv4-mapped IPv6 address"),
+            ("10.0.0.01", "must not have leading 0s"),
+            ("a", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+        ] {
+            let strategy = IpAddress(<Plain as Default>::default());
+            assert_eq!(strategy.validate_name(name, false).join(";"), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn networks_are_written_in_one_way() {
+        for (cidrs, wanted) in [
+            (json!(["10.0.0.0/24", "fd00::/64"]), ""),
+            (json!(["FD00::/64"]), "must be in canonical form (\"fd00::/64\")"),
+            (json!(["10.0.0.1/24"]), "must not have bits set beyond the prefix length"),
+        ] {
+            let mut errors = FieldErrors::new();
+            networks(&mut errors, &Cursor::root(&json!({"cidrs": cidrs})));
+            let said: Vec<&str> = errors.iter().map(|error| &*error.detail).collect();
+            assert_eq!(said.join(";"), wanted, "{cidrs}");
+        }
     }
 }

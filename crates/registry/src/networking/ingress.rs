@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::cells;
 use crate::core::service::load_balancer;
+use crate::core::warnings;
 use crate::cursor::{Cursor, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
@@ -54,7 +55,7 @@ impl Strategy for Ingress {
                     .into(),
             ];
         }
-        Vec::new()
+        if context.subresource == "status" { warnings::balancer(&Cursor::root(object)) } else { Vec::new() }
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -50,6 +50,7 @@ fn networks() {
             not_after: at(until),
             dns_names: vec![name.into()],
             addresses: Vec::new(),
+            mails: Vec::new(),
         })
     };
     let (before, after, later) = ("2025-01-01T00:00:00Z", "2026-01-01T10:00:00Z", "2027-01-01T00:00:00Z");

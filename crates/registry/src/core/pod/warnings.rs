@@ -104,18 +104,6 @@ pub fn of(pod: &Cursor<'_>) -> Vec<String> {
             out.extend(warnings::fraction(&resources, list, name));
         }
         hidden_variables(&mut out, &container);
-        for port in
-            container.items("ports").iter().filter(|p| !p.text("hostIP").is_empty() && p.number("hostPort") == 0)
-        {
-            let shown = format!(
-                "hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{}}}",
-                port.text("name"),
-                port.number("containerPort"),
-                port.text("protocol"),
-                port.text("hostIP")
-            );
-            say(&mut out, &port.path, shown);
-        }
     }
     ports(&mut out, &spec);
     if spec.number("terminationGracePeriodSeconds") < 0 {
@@ -190,6 +178,16 @@ fn ports(out: &mut Vec<String>, spec: &Cursor<'_>) {
     let mut seen: HashMap<(i64, &str), Vec<Cursor<'_>>> = HashMap::new();
     let containers = all_containers(spec);
     for port in containers.iter().flat_map(|c| c.items("ports")) {
+        if !port.text("hostIP").is_empty() && port.number("hostPort") == 0 {
+            let shown = format!(
+                "hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{}}}",
+                port.text("name"),
+                port.number("containerPort"),
+                port.text("protocol"),
+                port.text("hostIP")
+            );
+            say(out, &port.path, shown);
+        }
         let others = seen.entry((port.number("containerPort"), port.text("protocol"))).or_default();
         for other in others.iter() {
             let (host, their) = (port.number("hostPort"), other.number("hostPort"));
