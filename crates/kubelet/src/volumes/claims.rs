@@ -1,6 +1,7 @@
 //! Volumes that a pod claims: a folder or a device of this node, or a driver's.
 
 use std::collections::HashMap;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use ferry_client::{Api, write};
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::csi::Wanted;
+use super::disks::{self, Disk};
 use super::{Made, Unmounted, Volumes, blocking, directory, note, write_note};
 use crate::{pod, quantity};
 
@@ -110,6 +112,13 @@ impl Volumes {
             let (pod, volume) = (self.pod_folder(pod::uid(pod)), name.clone());
             blocking(move || note_local_volume(&pod, &volume)).await?;
         }
+        if let Some(disk) = self.disk(pod, &name, &spec, claimed.read_only).await? {
+            let bound = self.disks.mount(&self.pod_folder(pod::uid(pod)), disk).await?;
+            if bound.is_writable {
+                self.give_once(pod, &name, &bound.path).await?;
+            }
+            return Ok(Made::folder(bound.path));
+        }
         let kind = |kind: &str| if device { "BlockDevice".to_owned() } else { kind.to_owned() };
         let is_local = spec.local.is_some();
         let (path, kind) = match (spec.local, spec.host_path) {
@@ -122,6 +131,28 @@ impl Volumes {
             self.give_once(pod, &name, &path).await?;
         }
         Ok(Made { device, ..Made::folder(path) })
+    }
+
+    /// A local volume that is a block device with a file system on it.
+    async fn disk(
+        &self,
+        pod: &Pod,
+        name: &str,
+        spec: &PersistentVolumeSpec,
+        read_only: bool,
+    ) -> Result<Option<Disk>, String> {
+        let is_raw = spec.volume_mode.as_deref() == Some("Block");
+        let Some(local) = spec.local.as_ref().filter(|_| !is_raw) else { return Ok(None) };
+        let (path, volume, pod) = (local.path.clone(), name.to_owned(), self.pod_folder(pod::uid(pod)));
+        // One that is gone since stays what it was: it is mounted.
+        let is_disk = blocking(move || {
+            let is_device = std::fs::metadata(path).is_ok_and(|about| about.file_type().is_block_device());
+            Ok(is_device || disks::uses(&pod, &volume))
+        });
+        if !is_disk.await? {
+            return Ok(None);
+        }
+        Disk::new(name, local, spec.mount_options.clone().unwrap_or_default(), read_only).map(Some)
     }
 
     /// Grows the file system of a volume whose disk has grown, and tells the claim.

@@ -6,8 +6,12 @@ mod claims;
 mod content;
 mod csi;
 mod directory;
+mod disks;
 mod huge_pages;
+mod jobs;
+mod mount_table;
 mod mounts;
+mod programs;
 mod subpath;
 mod tokens;
 mod trust;
@@ -17,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ferry_client::Clock;
+use ferry_tasks::Tasks;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use kube::Client;
@@ -34,6 +39,9 @@ pub(crate) use claims::note_local_volume;
 pub(crate) use claims::uses_local_volume;
 use claims::{Claimed, SingleUsers};
 use csi::{Csi, Wanted};
+use disks::Disks;
+use jobs::Jobs;
+use programs::Programs;
 use tokens::Tokens;
 
 /// A volume that could not be made, in the words of the FailedMount event.
@@ -100,6 +108,7 @@ pub(crate) struct Volumes {
     tokens: Tokens,
     certificates: Certificates,
     pub(crate) csi: Csi,
+    disks: Disks,
     single_users: SingleUsers,
 }
 
@@ -111,12 +120,15 @@ impl Volumes {
         sources: Arc<Sources>,
         plugins: Arc<Plugins>,
         clock: Clock,
+        tasks: &Tasks,
     ) -> Self {
         let certificates = Certificates::new(client.clone(), node, clock.clone());
         let csi = Csi::new(root, node, client.clone(), plugins, clock.clone());
+        let (programs, jobs) = (Arc::new(Programs::of_the_node()), Arc::new(Jobs::new(tasks)));
+        let disks = Disks::new(root, programs, jobs);
         let root = root.join("pods");
         let (tokens, single_users) = (Tokens::new(client.clone(), clock), SingleUsers::read(&root));
-        Self { root, tokens, certificates, client, sources, csi, single_users }
+        Self { root, tokens, certificates, client, sources, csi, disks, single_users }
     }
 
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
@@ -210,6 +222,7 @@ impl Volumes {
         self.certificates.forget(uid);
         self.csi.unmount(uid).await?;
         let folder = self.pod_folder(uid);
+        self.disks.unmount(&folder).await?;
         blocking(move || directory::remove_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))).await?;
         self.single_users.forget(uid);
         Ok(())
