@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::csi::Wanted;
 use super::disks::{self, Disk};
+use super::nfs::Share;
 use super::{Made, Unmounted, Volumes, blocking, directory, note, write_note};
 use crate::{pod, quantity};
 
@@ -107,6 +108,11 @@ impl Volumes {
             let made = self.csi.mount(pod, &wanted, &self.tokens).await?;
             self.grow(pod, &claim, &spec, &wanted).await?;
             return Ok(made);
+        }
+        if let Some(source) = spec.nfs.as_ref().filter(|_| !device) {
+            let options = spec.mount_options.as_deref().unwrap_or_default();
+            let (pod, share) = (self.pod_folder(pod::uid(pod)), Share::new(source, options, claimed.read_only)?);
+            return Ok(Made::folder(self.shares.mount(&pod, &name, share).await?));
         }
         if ferry_semantics::local_volumes::is_name(&name) && spec.local.is_some() {
             let (pod, volume) = (self.pod_folder(pod::uid(pod)), name.clone());

@@ -11,6 +11,7 @@ mod huge_pages;
 mod jobs;
 mod mount_table;
 mod mounts;
+mod nfs;
 mod programs;
 mod subpath;
 mod tokens;
@@ -41,6 +42,7 @@ use claims::{Claimed, SingleUsers};
 use csi::{Csi, Wanted};
 use disks::Disks;
 use jobs::Jobs;
+use nfs::{Share, Shares};
 use programs::Programs;
 use tokens::Tokens;
 
@@ -108,6 +110,7 @@ pub(crate) struct Volumes {
     tokens: Tokens,
     certificates: Certificates,
     pub(crate) csi: Csi,
+    shares: Shares,
     disks: Disks,
     single_users: SingleUsers,
 }
@@ -125,10 +128,11 @@ impl Volumes {
         let certificates = Certificates::new(client.clone(), node, clock.clone());
         let csi = Csi::new(root, node, client.clone(), plugins, clock.clone());
         let (programs, jobs) = (Arc::new(Programs::of_the_node()), Arc::new(Jobs::new(tasks)));
-        let disks = Disks::new(root, programs, jobs);
+        let disks = Disks::new(root, programs.clone(), jobs.clone());
+        let shares = Shares::new(programs, jobs);
         let root = root.join("pods");
         let (tokens, single_users) = (Tokens::new(client.clone(), clock), SingleUsers::read(&root));
-        Self { root, tokens, certificates, client, sources, csi, disks, single_users }
+        Self { root, tokens, certificates, client, sources, csi, shares, disks, single_users }
     }
 
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
@@ -151,6 +155,7 @@ impl Volumes {
                 || volume.secret.is_some()
                 || volume.projected.is_some()
                 || volume.downward_api.is_some()
+                || volume.nfs.as_ref().is_some_and(|share| share.read_only == Some(true))
                 || volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.read_only == Some(true));
             mounted.places.insert(volume.name.clone(), Place { path, read_only, device });
             mounted.refresh_at = [mounted.refresh_at, refresh_at].into_iter().flatten().min();
@@ -188,6 +193,10 @@ impl Volumes {
         if let Some(source) = &volume.csi {
             return self.csi.mount(pod, &Wanted::inline(pod, &volume.name, source), &self.tokens).await;
         }
+        if let Some(source) = &volume.nfs {
+            let (pod, share) = (self.pod_folder(pod::uid(pod)), Share::new(source, &[], false)?);
+            return Ok(Made::folder(self.shares.mount(&pod, &volume.name, share).await?));
+        }
         let Some((plugin, content)) = self.content(pod, volume, around, room).await? else {
             return Err("no volume plugin matched".to_owned().into());
         };
@@ -222,6 +231,7 @@ impl Volumes {
         self.certificates.forget(uid);
         self.csi.unmount(uid).await?;
         let folder = self.pod_folder(uid);
+        self.shares.unmount(&folder).await?;
         self.disks.unmount(&folder).await?;
         blocking(move || directory::remove_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))).await?;
         self.single_users.forget(uid);
