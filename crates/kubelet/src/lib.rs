@@ -200,6 +200,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             sources.clone(),
             plugins.clone(),
             clock.clone(),
+            tasks,
         ),
         services: Informer::with(client.clone(), tasks, Selection::default()),
         machine: Machine {

@@ -33,6 +33,8 @@ const RELIST: Duration = Duration::from_secs(1);
 /// With events, a look now and then catches what a lost event would hide.
 const SAFETY_RELIST: Duration = Duration::from_secs(60);
 const RECONNECT: Duration = Duration::from_secs(1);
+/// Folders of pods that are removed at the same time.
+const STRAYS_AT_ONCE: usize = 16;
 
 pub(crate) struct Manager {
     context: Arc<Context>,
@@ -399,11 +401,12 @@ impl Manager {
             .iter()
             .filter(|uid| stray(uid))
             .for_each(|uid| self.context.hardware.groups.remove(uid));
-        for uid in self.context.volumes.known().await {
-            if stray(&uid) {
-                let _ = self.context.volumes.remove(&uid).await;
-            }
-        }
+        // Together: a share whose server is dead takes its time.
+        let strays = self.context.volumes.known().await.into_iter().filter(stray);
+        let removed = futures::stream::iter(strays).for_each_concurrent(STRAYS_AT_ONCE, |uid| async move {
+            let _ = self.context.volumes.remove(&uid).await;
+        });
+        removed.await;
         let hardware = &self.context.hardware;
         let holders = hardware.devices.holders().into_iter().chain(hardware.dra.users()).chain(hardware.cpus.holders());
         for uid in holders.filter(stray).collect::<Vec<_>>() {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use ferry_client::{Api, write};
@@ -11,6 +12,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::csi::Wanted;
+use super::disks::{self, Disk};
+use super::nfs::Share;
 use super::{Made, Unmounted, Volumes, blocking, directory, note, write_note};
 use crate::{pod, quantity};
 
@@ -117,9 +120,21 @@ impl Volumes {
             self.grow(pod, &claim, &spec, &wanted).await?;
             return Ok(made);
         }
+        if let Some(source) = spec.nfs.as_ref().filter(|_| !device) {
+            let options = spec.mount_options.as_deref().unwrap_or_default();
+            let (pod, share) = (self.pod_folder(pod::uid(pod)), Share::new(source, options, claimed.read_only)?);
+            return Ok(Made::folder(self.shares.mount(&pod, &name, share).await?));
+        }
         if ferry_semantics::local_volumes::is_name(&name) && spec.local.is_some() {
             let (pod, volume) = (self.pod_folder(pod::uid(pod)), name.clone());
             blocking(move || note_local_volume(&pod, &volume)).await?;
+        }
+        if let Some(disk) = self.disk(pod, &name, &spec, claimed.read_only).await? {
+            let bound = self.disks.mount(&self.pod_folder(pod::uid(pod)), disk).await?;
+            if bound.is_writable {
+                self.give_once(pod, &name, &bound.path).await?;
+            }
+            return Ok(Made::folder(bound.path));
         }
         let kind = |kind: &str| if device { "BlockDevice".to_owned() } else { kind.to_owned() };
         let is_local = spec.local.is_some();
@@ -133,6 +148,28 @@ impl Volumes {
             self.give_once(pod, &name, &path).await?;
         }
         Ok(Made { device, ..Made::folder(path) })
+    }
+
+    /// A local volume that is a block device with a file system on it.
+    async fn disk(
+        &self,
+        pod: &Pod,
+        name: &str,
+        spec: &PersistentVolumeSpec,
+        read_only: bool,
+    ) -> Result<Option<Disk>, String> {
+        let is_raw = spec.volume_mode.as_deref() == Some("Block");
+        let Some(local) = spec.local.as_ref().filter(|_| !is_raw) else { return Ok(None) };
+        let (path, volume, pod) = (local.path.clone(), name.to_owned(), self.pod_folder(pod::uid(pod)));
+        // One that is gone since stays what it was: it is mounted.
+        let is_disk = blocking(move || {
+            let is_device = std::fs::metadata(path).is_ok_and(|about| about.file_type().is_block_device());
+            Ok(is_device || disks::uses(&pod, &volume))
+        });
+        if !is_disk.await? {
+            return Ok(None);
+        }
+        Disk::new(name, local, spec.mount_options.clone().unwrap_or_default(), read_only).map(Some)
     }
 
     /// Grows the file system of a volume whose disk has grown, and tells the claim.

@@ -109,7 +109,7 @@ pub(super) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// The kernel writes spaces and the like as three octal digits.
-fn unescape(field: &str) -> String {
+pub(super) fn unescape(field: &str) -> String {
     let mut out = Vec::new();
     let bytes = field.as_bytes();
     let mut at = 0;

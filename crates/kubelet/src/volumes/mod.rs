@@ -6,8 +6,13 @@ mod claims;
 mod content;
 mod csi;
 mod directory;
+mod disks;
 mod huge_pages;
+mod jobs;
+mod mount_table;
 mod mounts;
+mod nfs;
+mod programs;
 mod subpath;
 mod tokens;
 mod trust;
@@ -17,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ferry_client::Clock;
+use ferry_tasks::Tasks;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use kube::Client;
@@ -34,6 +40,10 @@ pub(crate) use claims::note_local_volume;
 pub(crate) use claims::uses_local_volume;
 use claims::{Claimed, SingleUsers};
 use csi::{Csi, Wanted};
+use disks::Disks;
+use jobs::Jobs;
+use nfs::{Share, Shares};
+use programs::Programs;
 use tokens::Tokens;
 
 /// A volume that could not be made, in the words of the FailedMount event.
@@ -100,6 +110,8 @@ pub(crate) struct Volumes {
     tokens: Tokens,
     certificates: Certificates,
     pub(crate) csi: Csi,
+    shares: Shares,
+    disks: Disks,
     single_users: SingleUsers,
 }
 
@@ -111,12 +123,16 @@ impl Volumes {
         sources: Arc<Sources>,
         plugins: Arc<Plugins>,
         clock: Clock,
+        tasks: &Tasks,
     ) -> Self {
         let certificates = Certificates::new(client.clone(), node, clock.clone());
         let csi = Csi::new(root, node, client.clone(), plugins, clock.clone());
+        let (programs, jobs) = (Arc::new(Programs::of_the_node()), Arc::new(Jobs::new(tasks)));
+        let disks = Disks::new(root, programs.clone(), jobs.clone());
+        let shares = Shares::new(programs, jobs);
         let root = root.join("pods");
         let (tokens, single_users) = (Tokens::new(client.clone(), clock), SingleUsers::read(&root));
-        Self { root, tokens, certificates, client, sources, csi, single_users }
+        Self { root, tokens, certificates, client, sources, csi, shares, disks, single_users }
     }
 
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
@@ -139,6 +155,7 @@ impl Volumes {
                 || volume.secret.is_some()
                 || volume.projected.is_some()
                 || volume.downward_api.is_some()
+                || volume.nfs.as_ref().is_some_and(|share| share.read_only == Some(true))
                 || volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.read_only == Some(true));
             mounted.places.insert(volume.name.clone(), Place { path, read_only, device });
             mounted.refresh_at = [mounted.refresh_at, refresh_at].into_iter().flatten().min();
@@ -176,6 +193,10 @@ impl Volumes {
         if let Some(source) = &volume.csi {
             return self.csi.mount(pod, &Wanted::inline(pod, &volume.name, source), &self.tokens).await;
         }
+        if let Some(source) = &volume.nfs {
+            let (pod, share) = (self.pod_folder(pod::uid(pod)), Share::new(source, &[], false)?);
+            return Ok(Made::folder(self.shares.mount(&pod, &volume.name, share).await?));
+        }
         let Some((plugin, content)) = self.content(pod, volume, around, room).await? else {
             return Err("no volume plugin matched".to_owned().into());
         };
@@ -210,6 +231,8 @@ impl Volumes {
         self.certificates.forget(uid);
         self.csi.unmount(uid).await?;
         let folder = self.pod_folder(uid);
+        self.shares.unmount(&folder).await?;
+        self.disks.unmount(&folder).await?;
         blocking(move || directory::remove_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))).await?;
         self.single_users.forget(uid);
         Ok(())

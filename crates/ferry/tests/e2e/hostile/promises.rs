@@ -12,6 +12,7 @@ pub const SCENARIOS: &[Scenario] = &[
     ("hostile::promises::a_container_is_made_as_it_is_described", a_container_is_made_as_it_is_described),
     ("hostile::promises::what_cannot_be_had_is_not_left_out", what_cannot_be_had_is_not_left_out),
     ("hostile::promises::volumes_without_a_plug_in_hold_the_pod_back", volumes_without_a_plug_in_hold_the_pod_back),
+    ("hostile::promises::a_share_without_a_server_holds_the_pod_back", a_share_without_a_server_holds_the_pod_back),
     ("hostile::promises::probes_and_hooks_do_what_they_say", probes_and_hooks_do_what_they_say),
     (
         "hostile::promises::devices_that_nobody_prepares_hold_the_pod_back",
@@ -269,13 +270,30 @@ fn what_cannot_be_had_is_not_left_out(cluster: &mut Cluster) {
     remove(cluster, &names);
 }
 
-/// Those that upstream serves by CSI drivers, by programs of the node, or not at all any more.
+/// Mounted by the node's own programs: their words say why it is not there.
+fn a_share_without_a_server_holds_the_pod_back(cluster: &mut Cluster) {
+    let volume = |server: &str| json!({"volumes": [{"name": "v", "nfs": {"server": server, "path": "/a b"}}]});
+    let mounts = json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+    cluster.apply(&pod("share", mounts.clone(), volume("127.0.0.1")).to_string());
+    cluster.apply(&pod("option", mounts, volume("-oremount")).to_string());
+    until_told(cluster, "share", "FailedMount", "MountVolume.SetUp failed for volume \"v\" : mount failed: ");
+    until_told(
+        cluster,
+        "share",
+        "FailedMount",
+        "\nMounting command: mount\nMounting arguments: -t nfs -- 127.0.0.1:/a b /",
+    );
+    let refused = "nfs: server \"-oremount\" is neither a host name nor an address";
+    until_told(cluster, "option", "FailedMount", refused);
+    remove(cluster, &["share", "option"]);
+}
+
+/// Those that upstream serves by CSI drivers, by other programs of the node, or not at all any more.
 fn volumes_without_a_plug_in_hold_the_pod_back(cluster: &mut Cluster) {
     let sources = [
         ("gcePersistentDisk", json!({"pdName": "x"})),
         ("awsElasticBlockStore", json!({"volumeID": "x"})),
         ("gitRepo", json!({"repository": "https://192.0.2.1/x"})),
-        ("nfs", json!({"server": "192.0.2.1", "path": "/"})),
         ("iscsi", json!({"targetPortal": "192.0.2.1", "iqn": "iqn.2001-04.com.example:x", "lun": 0})),
         ("glusterfs", json!({"endpoints": "x", "path": "x"})),
         ("rbd", json!({"monitors": ["192.0.2.1"], "image": "x"})),
