@@ -12,6 +12,7 @@ mod evictions;
 mod files;
 mod remote;
 mod shutdown;
+mod volumes;
 
 use std::time::Duration;
 
@@ -167,6 +168,7 @@ async fn pods_live_and_die_on_a_real_node() {
     let node = containers_outlive_the_kubelet(node, &containerd).await;
     node.stop().await;
     files::a_pod_in_a_file_runs_and_is_shown(&api, &containerd).await;
+    volumes::disks_and_shares_are_mounted_by_programs_of_the_node(&api, &containerd).await;
     devices::devices_are_given_out_and_taken_back(&api, &containerd).await;
     claims::claimed_devices_are_prepared_and_given_back(&api, &containerd).await;
     evictions::a_node_short_of_memory_lets_pods_go(&api, &containerd).await;
