@@ -76,7 +76,10 @@ async fn told(node: &Node, pod: &str, words: &str) {
 pub(crate) async fn disks_and_shares_are_mounted_by_programs_of_the_node(api: &Api, containerd: &Containerd) {
     let node = Node::start(api, containerd).await;
     shares(&node).await;
-    let Some(device) = Loop::new(&node) else { return node.stop().await };
+    let Some(device) = Loop::new(&node) else {
+        ferry_testkit::skip("there are no loop devices");
+        return node.stop().await;
+    };
     let spec = json!({"local": {"path": device.0}, "mountOptions": ["noatime"], "volumeMode": "Filesystem"});
     bound(&node, "disk", spec).await;
     let writes = "umask 7; echo kept > /disk/data; stat -c 'group %g' /disk /disk/data; grep ' /disk ' /proc/mounts";
