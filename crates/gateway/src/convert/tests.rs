@@ -49,7 +49,10 @@ fn cluster(converted: &Converted) -> Objects {
         match object["kind"].as_str() {
             Some("Gateway") => cluster.gateways.push(read(object.clone())),
             Some("HTTPRoute") => cluster.http_routes.push(read::<HTTPRoute>(object.clone())),
-            _ => cluster.grants.push(read(object.clone())),
+            _ => {
+                let grant = read::<crate::api::ReferenceGrant>(object.clone());
+                cluster.set_grant(&crate::resolve::objects::key(&grant.metadata), Some(grant));
+            }
         }
     }
     cluster
@@ -71,7 +74,7 @@ fn taken(
         headers.insert(name, value.parse().expect("a value"));
     }
     let head = Head { host, path, query: None, method: &Method::GET, headers: &headers };
-    table.listener(host)?.http.find(&head).map(|entry| Entry::clone(entry))
+    table.listener(host)?.http.find(&head).ok()?.map(|entry| Entry::clone(&entry))
 }
 
 /// The Services that the entry leads to, with their weights.

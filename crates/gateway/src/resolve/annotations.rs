@@ -6,6 +6,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
+/// A path is no longer, however it was made, and takes no more groups.
+const LONGEST_TARGET: usize = 4096;
+const MOST_GROUPS: usize = 32;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Annotations {
@@ -120,7 +123,10 @@ impl Annotations {
                 wrong.push(format!("{PREFIX}{name} (its value {:?} cannot be used)", text.unwrap_or_default()));
             }
         };
-        read.rewrite_target = take("rewrite-target").map(str::to_owned);
+        let text = take("rewrite-target");
+        let is_short = |text: &&str| text.len() <= LONGEST_TARGET && text.matches('$').count() <= MOST_GROUPS;
+        parsed("rewrite-target", text, text.as_ref().is_some_and(is_short));
+        read.rewrite_target = text.filter(is_short).map(str::to_owned);
         read.use_regex = yes(take("use-regex"));
         read.ssl_redirect = take("ssl-redirect").map(|text| text.trim() == "true");
         read.force_ssl_redirect = yes(take("force-ssl-redirect"));
@@ -264,6 +270,15 @@ mod tests {
         let limited = read(&[("limit-rps", "10"), ("limit-whitelist", "10.0.0.0/8"), ("limit-rpm", "many")]);
         assert_eq!((limited.requests_per_second, limited.burst_multiplier, limited.unlimited.len()), (Some(10), 5, 1));
         assert_eq!(limited.ignored.len(), 1, "{:?}", limited.ignored);
+    }
+
+    /// A path is copied for each group that is named: a long target made gigabytes of one request.
+    #[test]
+    fn a_target_is_short() {
+        for (text, want) in [("/$1$2".to_owned(), true), ("/$1".repeat(33), false), ("/a".repeat(3000), false)] {
+            let read = read(&[("rewrite-target", &text)]);
+            assert_eq!((read.rewrite_target.is_some(), read.ignored.is_empty()), (want, want), "{}", text.len());
+        }
     }
 
     #[test]

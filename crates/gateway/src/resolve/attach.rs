@@ -1,8 +1,9 @@
 //! Routes and the listeners that they are attached to.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
@@ -19,7 +20,7 @@ use crate::api::{
     BackendRef, GROUP, GRPCRoute, HTTPRoute, ParentRef, RouteFilter, Status, StreamRouteSpec, TCPRoute, TLSRoute,
     UDPRoute,
 };
-use crate::table::{Depth, Entry, Hostname, Split, StreamRoute, TlsMode, Weighted, specificity};
+use crate::table::{Depth, Hostname, Rules, Specificity, Split, StreamRoute, TlsMode, Weighted, specificity};
 
 /// Which kind of route, and what only that kind has.
 #[derive(Clone, Copy)]
@@ -62,7 +63,10 @@ impl Attached {
 pub struct Placed {
     pub gateway: Arc<ObjectKey>,
     pub listener: usize,
-    pub entries: Vec<(Option<Hostname>, Arc<Entry>)>,
+    /// The same for all listeners of the Gateway.
+    pub rules: Rules,
+    /// The hosts that the rules are for, and how precisely the route names each.
+    pub hosts: Vec<(Option<Hostname>, Specificity)>,
     pub streams: Vec<Arc<StreamRoute>>,
 }
 
@@ -72,8 +76,24 @@ pub struct Attachment {
     /// Those of its parents that are ours.
     pub parents: Box<[Attached]>,
     pub placed: Box<[Placed]>,
-    /// Policies of the Services that it reaches, and the Gateways through which it does.
+    /// The Services that it reaches, and the Gateways through which it does.
     pub ancestors: Box<[(ObjectKey, ObjectKey)]>,
+    /// The memory that it takes in the tables of each Gateway, about.
+    pub weights: Box<[(Arc<ObjectKey>, usize)]>,
+}
+
+/// What an entry takes beside its texts, and what each host of each listener does.
+const ENTRY: usize = 512;
+const PLACE: usize = 96;
+
+impl Attachment {
+    /// What is left when there is no room for it.
+    pub fn refuse(&mut self, problem: &Problem) {
+        (self.placed, self.ancestors) = (Box::default(), Box::default());
+        for parent in self.parents.iter_mut().filter(|parent| parent.accepted.is_none()) {
+            parent.accepted = Some(Box::new(problem.clone()));
+        }
+    }
 }
 
 /// What an attachment is made from, apart from the route.
@@ -128,6 +148,19 @@ pub fn find<'a>(objects: &'a Objects, id: &Id) -> Option<Route<'a>> {
     }
 }
 
+struct Count(usize);
+
+impl std::io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 pub fn keys(objects: &Objects) -> Vec<Id> {
     let mut all = Vec::new();
@@ -140,7 +173,27 @@ pub fn keys(objects: &Objects) -> Vec<Id> {
     all
 }
 
+/// The oldest first, which is who has a place where there is not room for all.
+pub fn by_age(objects: &Objects, ids: impl IntoIterator<Item = Id>) -> Vec<Id> {
+    let mut ids: Vec<Id> = ids.into_iter().collect();
+    if ids.len() > 1 {
+        ids.sort_by_cached_key(|id| (find(objects, id).map(|route| age(route.metadata)), id.clone()));
+    }
+    ids
+}
+
 impl Route<'_> {
+    /// How long its rules are as text.
+    fn text(&self) -> usize {
+        let mut count = Count(0);
+        let written = match self.body {
+            Body::Http(route) => serde_json::to_writer(&mut count, &route.spec.rules),
+            Body::Grpc(route) => serde_json::to_writer(&mut count, &route.spec.rules),
+            Body::Stream(spec) => serde_json::to_writer(&mut count, &spec.rules),
+        };
+        written.map_or(usize::MAX, |()| count.0)
+    }
+
     /// All that its attachment may depend on, by name: whoever comes with one of these names later counts as well.
     pub fn reads(&self) -> BTreeSet<Reads> {
         let own = namespace(self.metadata);
@@ -172,60 +225,91 @@ impl Route<'_> {
 
 /// Attaches a route to every parent that is ours, and says what came of it.
 pub fn attach(backends: &Backends<'_>, gateways: &Gateways, route: Route<'_>) -> Attachment {
-    let (mut parents, mut placed) = (Vec::new(), Vec::new());
+    let mut parents = Vec::new();
+    let mut work = Work { backends, gateways, route, made: BTreeMap::new(), placed: BTreeMap::new() };
     for (place, parent) in route.parents.iter().enumerate() {
-        if let Some((accepted, unresolved)) = attach_to(backends, gateways, route, parent, &mut placed) {
+        if let Some((accepted, unresolved)) = work.attach_to(parent) {
             let (accepted, unresolved) = (accepted.map(Box::new), unresolved.map(Box::new));
             parents.push(Attached { parent: place, accepted, unresolved });
         }
     }
     let ancestors = std::mem::take(&mut *backends.ancestors.borrow_mut()).into_iter().collect();
-    Attachment { parents: parents.into(), placed: placed.into(), ancestors }
+    let weights = work.weights();
+    Attachment {
+        parents: parents.into(),
+        placed: work.placed.into_values().collect(),
+        ancestors,
+        weights: weights.into(),
+    }
 }
 
 type Problems = (Option<Problem>, Option<Problem>);
 
-fn attach_to(
-    backends: &Backends<'_>,
-    gateways: &Gateways,
-    route: Route<'_>,
-    parent: &ParentRef,
-    placed: &mut Vec<Placed>,
-) -> Option<Problems> {
-    if parent.group != GROUP {
-        return None;
+/// A route on its way to its parents. It is made once for each Gateway and put once into each listener, however many of its
+/// parents lead there.
+struct Work<'a> {
+    backends: &'a Backends<'a>,
+    gateways: &'a Gateways,
+    route: Route<'a>,
+    /// By the place of the Gateway.
+    made: BTreeMap<usize, Rc<Lazy<'a>>>,
+    placed: BTreeMap<(usize, usize), Placed>,
+}
+
+impl<'a> Work<'a> {
+    fn attach_to(&mut self, parent: &ParentRef) -> Option<Problems> {
+        if parent.group != GROUP {
+            return None;
+        }
+        let (backends, gateways, route) = (self.backends, self.gateways, self.route);
+        let own = namespace(route.metadata);
+        let wanted = ObjectKey::new(parent.namespace.as_deref().unwrap_or(own), &parent.name);
+        let (gateway, set) = match parent.kind.as_str() {
+            "Gateway" => (gateways.find(&wanted)?, None),
+            "ListenerSet" => {
+                let (gateway, set) = gateways.find_set(&wanted)?;
+                (gateway, Some(set))
+            }
+            _ => return None,
+        };
+        let state = gateways.list.get(gateway)?;
+        let from = Referrer { group: GROUP, kind: route.kind, namespace: own };
+        let (identity, defaults) = (state.identity.as_ref(), Some(&state.options));
+        let asker = Asker { from, gateway: Some(&*state.key), identity, defaults };
+        let lazy = self.made.entry(gateway).or_insert_with(|| Rc::new(Lazy::new(backends, asker, route))).clone();
+        let (listener_namespace, range) = match set {
+            Some(set) => {
+                let set = state.frontend.sets.get(set)?;
+                (&*set.key.namespace, set.listeners.clone())
+            }
+            None => (&*state.key.namespace, state.frontend.own()),
+        };
+        let accepted = match lazy.unsupported() {
+            Some(problem) => Some(problem),
+            None => {
+                let listeners = range.clone().zip(state.frontend.listeners.get(range).unwrap_or_default());
+                let put = |listener, listening: &Listening, hosts| {
+                    let placed = self.placed.entry((gateway, listener));
+                    placed.or_insert_with(|| lazy.placed(state.key.clone(), listener, listening, hosts));
+                };
+                choose(backends.objects, route, parent, listener_namespace, listeners, &lazy.hostnames, put)
+            }
+        };
+        Some((accepted, lazy.unresolved()))
     }
-    let own = namespace(route.metadata);
-    let wanted = ObjectKey::new(parent.namespace.as_deref().unwrap_or(own), &parent.name);
-    let (gateway, set) = match parent.kind.as_str() {
-        "Gateway" => (gateways.find(&wanted)?, None),
-        "ListenerSet" => {
-            let (gateway, set) = gateways.find_set(&wanted)?;
-            (gateway, Some(set))
+
+    fn weights(&self) -> Vec<(Arc<ObjectKey>, usize)> {
+        let text = std::cell::LazyCell::new(|| self.route.text());
+        let mut weights: BTreeMap<usize, (Arc<ObjectKey>, usize)> = BTreeMap::new();
+        for ((gateway, _), placed) in &self.placed {
+            let expressions = self.made.get(gateway).map_or(0, |made| made.expressions.get());
+            let rules = || placed.rules.len() * ENTRY + expressions + text.min(usize::MAX / 4) * 2;
+            let (_, weight) = weights.entry(*gateway).or_insert_with(|| (placed.gateway.clone(), rules()));
+            let of_listener = (placed.hosts.len() + placed.streams.len() + 1).saturating_mul(PLACE);
+            *weight = weight.saturating_add(of_listener);
         }
-        _ => return None,
-    };
-    let state = gateways.list.get(gateway)?;
-    let from = Referrer { group: GROUP, kind: route.kind, namespace: own };
-    let (identity, defaults) = (state.identity.as_ref(), Some(&state.options));
-    let asker = Asker { from, gateway: Some(&*state.key), identity, defaults };
-    let compiled = Lazy { backends, asker, route, rules: OnceCell::new() };
-    let listener_namespace = match set {
-        Some(set) => namespace(&state.frontend.sets.get(set)?.set.metadata).to_owned(),
-        None => state.key.namespace.clone(),
-    };
-    let accepted = match compiled.unsupported() {
-        Some(problem) => Some(problem),
-        None => {
-            let listeners = state.frontend.listeners.iter().enumerate().filter(|(_, one)| one.set == set);
-            let put = |listener, listening: &Listening, hosts| {
-                let (entries, streams) = compiled.made(listening, hosts);
-                placed.push(Placed { gateway: state.key.clone(), listener, entries, streams });
-            };
-            choose(backends.objects, route, parent, &listener_namespace, listeners, put)
-        }
-    };
-    Some((accepted, compiled.unresolved()))
+        weights.into_values().collect()
+    }
 }
 
 /// Attaches to all listeners that fit; the problem is that of the last step at which none was left.
@@ -235,6 +319,7 @@ fn choose<'l>(
     parent: &ParentRef,
     listener_namespace: &str,
     listeners: impl Iterator<Item = (usize, &'l Listening)>,
+    hostnames: &[Hostname],
     mut put: impl FnMut(usize, &Listening, Vec<Hosts>),
 ) -> Option<Problem> {
     let mut problem = Problem::new("NoMatchingParent", "no listener has this sectionName and port");
@@ -250,15 +335,14 @@ fn choose<'l>(
         if !named || parent.port.is_some_and(|port| port != listening.spec.port) || !listening.takes_routes() {
             continue;
         }
-        let allowed = listening.spec.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
         if !listening.kinds.contains(&route.kind)
-            || !objects.allows(allowed, "Same", listener_namespace, namespace(route.metadata))
+            || !objects.allows(&listening.allowed, listener_namespace, namespace(route.metadata))
         {
             let message = format!("listener {} does not allow routes of this kind and namespace", listening.spec.name);
             note(1, Problem::new("NotAllowedByListeners", message));
             continue;
         }
-        let hosts = hosts(route, listening);
+        let hosts = hosts(route, hostnames, listening);
         if hosts.is_empty() {
             let message = format!("no hostname is one of listener {}", listening.spec.name);
             note(2, Problem::new("NoMatchingListenerHostname", message));
@@ -270,91 +354,113 @@ fn choose<'l>(
     (!found).then_some(problem)
 }
 
-/// A host that a route serves at a listener, and what the route itself called it.
-type Hosts = (Option<Hostname>, Option<Hostname>);
+/// A host that a route serves at a listener, and how precisely the route itself names it.
+type Hosts = (Option<Hostname>, Specificity);
 
-fn hosts(route: Route<'_>, listening: &Listening) -> Vec<Hosts> {
+fn hosts(route: Route<'_>, hostnames: &[Hostname], listening: &Listening) -> Vec<Hosts> {
     if matches!(route.kind, "TCPRoute" | "UDPRoute") {
-        return vec![(None, None)];
+        return vec![(None, specificity(None))];
     }
     let own = listening.hostname.as_ref();
-    if route.hostnames.is_empty() {
-        return vec![(own.cloned(), None)];
+    if hostnames.is_empty() {
+        return vec![(own.cloned(), specificity(None))];
     }
-    let named = route.hostnames.iter().map(|text| Hostname::parse(text, Depth::Any));
-    named.filter_map(|name| Some((Hostname::intersection(own, Some(&name))?, Some(name)))).collect()
+    // Of several names that come to the same host, what the most precise one has is all that counts.
+    let mut found: Vec<Hosts> = Vec::new();
+    let mut places: HashMap<Hostname, usize> = HashMap::new();
+    for name in hostnames {
+        let Some(Some(host)) = Hostname::intersection(own, Some(name)) else { continue };
+        match places.get(&host) {
+            Some(place) => found[*place].1 = found[*place].1.max(name.specificity()),
+            None => {
+                places.insert(host.clone(), found.len());
+                found.push((Some(host), name.specificity()));
+            }
+        }
+    }
+    found
 }
 
-/// Rules with the hosts that they are for, and routes of streams.
-type Made = (Vec<(Option<Hostname>, Arc<Entry>)>, Vec<Arc<StreamRoute>>);
-
-/// A route whose rules are made when the first listener takes it.
+/// A route whose rules are made when somebody asks for them.
 struct Lazy<'a> {
     backends: &'a Backends<'a>,
     asker: Asker<'a>,
     route: Route<'a>,
-    rules: OnceCell<rules::Compiled>,
+    hostnames: Vec<Hostname>,
+    compiled: OnceCell<(Rules, Problems)>,
+    /// The memory of its regular expressions.
+    expressions: Cell<usize>,
+    /// Of streams that end here, and of those that do not.
+    splits: [OnceCell<(Arc<Split>, Option<Problem>)>; 2],
 }
 
-impl Lazy<'_> {
-    fn rules(&self) -> &rules::Compiled {
-        self.rules.get_or_init(|| match self.route.body {
-            Body::Http(route) => rules::http(self.backends, self.asker, route),
-            Body::Grpc(route) => rules::grpc(self.backends, self.asker, route),
-            Body::Stream(_) => rules::Compiled::default(),
+impl<'a> Lazy<'a> {
+    fn new(backends: &'a Backends<'a>, asker: Asker<'a>, route: Route<'a>) -> Self {
+        let hostnames = route.hostnames.iter().map(|text| Hostname::parse(text, Depth::Any)).collect();
+        Self {
+            backends,
+            asker,
+            route,
+            hostnames,
+            compiled: OnceCell::new(),
+            expressions: Cell::new(0),
+            splits: Default::default(),
+        }
+    }
+
+    fn compiled(&self) -> &(Rules, Problems) {
+        self.compiled.get_or_init(|| {
+            let rules::Compiled { entries, expressions, unsupported, unresolved } = match self.route.body {
+                Body::Http(route) => rules::http(self.backends, self.asker, route),
+                Body::Grpc(route) => rules::grpc(self.backends, self.asker, route),
+                Body::Stream(_) => rules::Compiled::default(),
+            };
+            self.expressions.set(expressions);
+            (crate::table::rules(entries), (unsupported, unresolved))
         })
     }
 
     fn unsupported(&self) -> Option<Problem> {
-        self.rules().unsupported.clone()
+        self.compiled().1.0.clone()
     }
 
     fn unresolved(&self) -> Option<Problem> {
         match self.route.body {
-            Body::Stream(spec) => self.split(spec, Use::Tcp).1,
-            _ => self.rules().unresolved.clone(),
+            Body::Stream(spec) => self.split(spec, false).1.clone(),
+            _ => self.compiled().1.1.clone(),
         }
     }
 
     /// What a listener gets of it.
-    fn made(&self, listening: &Listening, hosts: Vec<Hosts>) -> Made {
+    fn placed(&self, gateway: Arc<ObjectKey>, listener: usize, listening: &Listening, hosts: Vec<Hosts>) -> Placed {
+        let Body::Stream(spec) = self.route.body else {
+            return Placed { gateway, listener, rules: self.compiled().0.clone(), hosts, streams: Vec::new() };
+        };
         let since = age(self.route.metadata);
-        if let Body::Stream(spec) = self.route.body {
-            let purpose = match listening.tls {
-                Some(TlsMode::Passthrough) => Use::Passthrough,
-                _ => Use::Tcp,
-            };
-            let split = Arc::new(self.split(spec, purpose).0);
-            let route: Arc<str> = format!("{} {}", self.route.kind, name(self.route.metadata)).into();
-            let streams = hosts.into_iter().enumerate().map(|(place, (hostname, named))| {
-                let order = (Reverse(specificity(named.as_ref())), self.route.kind, since.clone(), place);
-                Arc::new(StreamRoute { hostname, route: route.clone(), split: split.clone(), order })
-            });
-            return (Vec::new(), streams.collect());
-        }
-        let mut entries = Vec::new();
-        for (hostname, named) in hosts {
-            let precise = specificity(named.as_ref());
-            for (place, (matchers, rule)) in self.rules().rules.iter().enumerate() {
-                let of_rule = matchers.iter().enumerate().map(|(number, matcher)| {
-                    let entry = Entry::new(matcher.clone(), rule.clone(), precise, since.clone(), (place, number));
-                    (hostname.clone(), Arc::new(entry))
-                });
-                entries.extend(of_rule);
-            }
-        }
-        (entries, Vec::new())
+        let (split, _) = self.split(spec, matches!(listening.tls, Some(TlsMode::Passthrough)));
+        let route: Arc<str> = format!("{} {}", self.route.kind, name(self.route.metadata)).into();
+        let streams = hosts.into_iter().enumerate().map(|(place, (hostname, named))| {
+            let order = (Reverse(named), self.route.kind, since.clone(), place);
+            Arc::new(StreamRoute { hostname, route: route.clone(), split: split.clone(), order })
+        });
+        Placed { gateway, listener, rules: Rules::default(), hosts: Vec::new(), streams: streams.collect() }
     }
 
-    fn split(&self, spec: &StreamRouteSpec, purpose: Use) -> (Split, Option<Problem>) {
-        let purpose = if self.route.kind == "UDPRoute" { Use::Udp } else { purpose };
-        let mut unresolved = None;
-        let backends = spec.rules.iter().flat_map(|rule| &rule.backend_refs).map(|reference| {
-            let (target, problem) = self.backends.resolve(self.asker, reference, purpose);
-            unresolved = unresolved.take().or(problem);
-            Weighted { weight: reference.weight.unwrap_or(1), target, filters: crate::table::Filters::default() }
-        });
-        let split = Split::new(backends.collect());
-        (split, unresolved)
+    fn split(&self, spec: &StreamRouteSpec, is_passthrough: bool) -> &(Arc<Split>, Option<Problem>) {
+        let purpose = match (self.route.kind, is_passthrough) {
+            ("UDPRoute", _) => Use::Udp,
+            (_, true) => Use::Passthrough,
+            (_, false) => Use::Tcp,
+        };
+        self.splits[usize::from(is_passthrough)].get_or_init(|| {
+            let mut unresolved = None;
+            let backends = spec.rules.iter().flat_map(|rule| &rule.backend_refs).map(|reference| {
+                let (target, problem) = self.backends.resolve(self.asker, reference, purpose);
+                unresolved = unresolved.take().or(problem);
+                Weighted { weight: reference.weight.unwrap_or(1), target, filters: crate::table::Filters::default() }
+            });
+            let split = Arc::new(Split::new(backends.collect()));
+            (split, unresolved)
+        })
     }
 }

@@ -36,7 +36,7 @@ pub struct Backends<'a> {
     pub certificates: &'a Certificates,
     pub policies: &'a Policies,
     pub known: &'a Known,
-    /// The policies whose Services are reached, and the Gateways through which they are, since this was last taken.
+    /// The Services with policies that are reached, and the Gateways through which they are, since this was last taken.
     pub ancestors: RefCell<BTreeSet<(ObjectKey, ObjectKey)>>,
 }
 
@@ -155,10 +155,10 @@ impl<'a> Backends<'a> {
     /// Where requests for this port of a Service go.
     pub fn target(&self, asker: Asker<'_>, key: &ObjectKey, port: &ServicePort, purpose: Use) -> Target {
         let verdict = self.policies.of(key, port.name.as_deref());
-        if let Some(gateway) = asker.gateway {
-            for policy in self.policies.all(key) {
-                self.ancestors.borrow_mut().insert((policy, gateway.clone()));
-            }
+        if let Some(gateway) = asker.gateway
+            && self.policies.all(key).next().is_some()
+        {
+            self.ancestors.borrow_mut().insert((key.clone(), gateway.clone()));
         }
         let tls = match (verdict, purpose) {
             (_, Use::Udp | Use::Passthrough) | (None, _) => None,

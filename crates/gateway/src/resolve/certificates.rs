@@ -2,10 +2,10 @@
 //! make, and sessions can be resumed.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ferry_client::ObjectKey;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -22,6 +22,7 @@ use super::conditions::Problem;
 use super::expressions::Expressions;
 use super::objects::{Objects, Referrer};
 use crate::api::ObjectRef;
+use crate::table::Users;
 
 pub type Fingerprint = [u8; 32];
 
@@ -71,11 +72,62 @@ impl<T> Memo<T> {
     }
 }
 
+/// What was made of an object, for as long as that is the newest of its name. Objects may be large and be referred to very
+/// often: nothing of them is read twice.
+struct OfObject<O, T>(Mutex<HashMap<usize, MadeOf<O, T>>>);
+
+type MadeOf<O, T> = (Arc<O>, Result<T, String>);
+
+impl<O, T> Default for OfObject<O, T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<O, T: Clone> OfObject<O, T> {
+    fn get(&self, object: &Arc<O>, make: impl FnOnce(&O) -> Result<T, String>) -> Result<T, String> {
+        // Nothing else has its address, because it is held here.
+        let mut known = self.0.lock();
+        let place = known.entry(Arc::as_ptr(object).addr());
+        place.or_insert_with(|| (object.clone(), make(object))).1.clone()
+    }
+
+    fn sweep(&self) {
+        self.0.lock().retain(|_, (object, _)| Arc::strong_count(object) > 1);
+    }
+}
+
+/// No chain of certificates is longer: clients get all of it with every handshake.
+const MOST_CHAIN: usize = 128 << 10;
+/// All certificates that somebody is known by.
+const MOST_AUTHORITIES: usize = 512 << 10;
+
+/// CA certificates that can be read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Authority {
+    pub pem: Vec<u8>,
+    print: Fingerprint,
+}
+
+impl Authority {
+    pub fn new(pem: &[u8]) -> Self {
+        Self { pem: pem.to_vec(), print: fingerprint([pem]) }
+    }
+}
+
+/// Several of them together.
+pub type Authorities = Vec<Arc<Authority>>;
+
 #[derive(Default)]
 pub struct Certificates {
+    of_secrets: OfObject<Secret, (Fingerprint, Arc<CertifiedKey>)>,
+    of_maps: OfObject<ConfigMap, Arc<Authority>>,
+    users: OfObject<Secret, Arc<Users>>,
+    users_of_maps: OfObject<Secret, Arc<Users>>,
     keys: Memo<CertifiedKey>,
     servers: Memo<rustls::ServerConfig>,
     clients: Memo<rustls::ClientConfig>,
+    unverified: OnceLock<Made<rustls::ClientConfig>>,
     /// Kept from one moment to the next as certificates are.
     pub expressions: Expressions,
 }
@@ -83,7 +135,7 @@ pub struct Certificates {
 /// Whom a client must be known by.
 #[derive(Clone, Debug)]
 pub struct ClientValidation {
-    pub authorities: Vec<u8>,
+    pub authorities: Authorities,
     /// Those without a valid certificate come in as well.
     pub insecure_fallback: bool,
 }
@@ -96,23 +148,26 @@ pub fn data<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
     secret.data.as_ref()?.get(key).map(|bytes| bytes.0.as_slice())
 }
 
-/// The certificates of a PEM file; at least one, each of which can be read.
-pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
+/// The certificates of PEM files; at least one, each of which can be read.
+fn roots<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
+    for certificate in all.into_iter().flat_map(CertificateDer::pem_slice_iter) {
         let certificate = certificate.map_err(|error| error.to_string())?;
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
     if roots.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(roots) }
 }
 
-/// The PEM text of CA certificates that an object refers to; `invalid_kind` is the reason when it is no ConfigMap.
-pub fn ca_certificate<'a>(
-    objects: &'a Objects,
+/// The CA certificates that an object refers to; `invalid_kind` is the reason when it is no ConfigMap. `others` are those
+/// that are used together with them.
+pub fn ca_certificate(
+    objects: &Objects,
+    certificates: &Certificates,
     from: Referrer<'_>,
     reference: &ObjectRef,
+    others: &Authorities,
     invalid_kind: &'static str,
-) -> Result<&'a str, Problem> {
+) -> Result<Arc<Authority>, Problem> {
     if !reference.group.is_empty() || reference.kind != "ConfigMap" {
         let kind = format!("{}/{}", reference.group, reference.kind);
         let message = format!("CA certificates of kind {kind} are not supported: only ConfigMaps are");
@@ -126,14 +181,26 @@ pub fn ca_certificate<'a>(
     }
     let invalid = |why: String| Problem::new("InvalidCACertificateRef", why);
     let map = objects.config_maps.get(&key).ok_or_else(|| invalid(format!("ConfigMap {key} does not exist")))?;
-    let pem = map.data.as_ref().and_then(|data| data.get("ca.crt"));
-    let pem = pem.ok_or_else(|| invalid(format!("ConfigMap {key} has no ca.crt")))?;
-    authorities(pem.as_bytes()).map_err(|why| invalid(format!("ca.crt of ConfigMap {key}: {why}")))?;
-    Ok(pem)
+    let found = certificates.of_maps.get(map, |map| {
+        let pem = map.data.as_ref().and_then(|data| data.get("ca.crt")).ok_or("has no ca.crt")?;
+        roots([pem.as_bytes()]).map_err(|why| format!("has a ca.crt that cannot be used: {why}"))?;
+        Ok(Arc::new(Authority::new(pem.as_bytes())))
+    });
+    let found = found.map_err(|why| invalid(format!("ConfigMap {key} {why}")))?;
+    let all = others.iter().map(|one| one.pem.len()).sum::<usize>() + found.pem.len();
+    if all > MOST_AUTHORITIES {
+        let most = MOST_AUTHORITIES >> 10;
+        return Err(invalid(format!("with ConfigMap {key} there are more than {most} KiB of CA certificates")));
+    }
+    Ok(found)
 }
 
 impl Certificates {
     pub fn sweep(&self) {
+        self.of_secrets.sweep();
+        self.of_maps.sweep();
+        self.users.sweep();
+        self.users_of_maps.sweep();
         self.keys.sweep();
         self.servers.sweep();
         self.clients.sweep();
@@ -141,11 +208,32 @@ impl Certificates {
     }
 
     /// The key pair of a Secret of type kubernetes.io/tls.
-    pub fn key(&self, secret: &Secret) -> Result<(Fingerprint, Arc<CertifiedKey>), String> {
-        let chain = data(secret, "tls.crt").ok_or("it has no tls.crt")?;
-        let key = data(secret, "tls.key").ok_or("it has no tls.key")?;
-        let print = fingerprint([chain, key]);
-        self.keys.get(print, || certified(chain, key).map(Arc::new)).map(|key| (print, key))
+    pub fn key(&self, secret: &Arc<Secret>) -> Result<(Fingerprint, Arc<CertifiedKey>), String> {
+        self.of_secrets.get(secret, |secret| {
+            let chain = data(secret, "tls.crt").ok_or("it has no tls.crt")?;
+            let key = data(secret, "tls.key").ok_or("it has no tls.key")?;
+            if chain.len() > MOST_CHAIN {
+                return Err(format!("its tls.crt is longer than {} KiB", MOST_CHAIN >> 10));
+            }
+            let print = fingerprint([chain, key]);
+            self.keys.get(print, || certified(chain, key).map(Arc::new)).map(|key| (print, key))
+        })
+    }
+
+    /// For backends that may be anybody.
+    pub fn unverified(&self) -> Result<Arc<rustls::ClientConfig>, String> {
+        let made = self.unverified.get_or_init(|| ferry_tls::unverified_client().map_err(|error| error.to_string()));
+        made.clone()
+    }
+
+    /// The users of a Secret.
+    pub fn users(&self, secret: &Arc<Secret>, is_map: bool) -> Arc<Users> {
+        let read = |secret: &Secret| Ok(Arc::new(users(secret, is_map)));
+        match is_map {
+            true => self.users_of_maps.get(secret, read),
+            false => self.users.get(secret, read),
+        }
+        .unwrap_or_default()
     }
 
     /// `alpn`: whether HTTP is spoken inside.
@@ -155,9 +243,9 @@ impl Certificates {
         alpn: bool,
         clients: Option<&ClientValidation>,
     ) -> Result<Arc<rustls::ServerConfig>, String> {
-        let by = clients.map(|clients| clients.authorities.as_slice()).unwrap_or_default();
+        let by = fingerprint(clients.iter().flat_map(|clients| &clients.authorities).map(|one| one.print.as_slice()));
         let flags = [u8::from(alpn), u8::from(clients.is_some_and(|clients| clients.insecure_fallback))];
-        let print = fingerprint(keys.iter().map(|(print, _)| print.as_slice()).chain([by, &flags]));
+        let print = fingerprint(keys.iter().map(|(print, _)| print.as_slice()).chain([by.as_slice(), &flags]));
         self.servers.get(print, || {
             let builder = rustls::ServerConfig::builder_with_provider(provider())
                 .with_safe_default_protocol_versions()
@@ -178,16 +266,17 @@ impl Certificates {
     /// How backends are known that present a certificate of these authorities with one of these names.
     pub fn client(
         &self,
-        authorities_pem: &[u8],
+        authorities: &Authorities,
         names: &[Name],
         identity: Option<&(Fingerprint, Arc<CertifiedKey>)>,
     ) -> Result<(u64, Arc<rustls::ClientConfig>), String> {
         let texts: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
-        let parts = std::iter::once(authorities_pem).chain(texts.iter().map(String::as_bytes));
+        let by = fingerprint(authorities.iter().map(|one| one.print.as_slice()));
+        let parts = std::iter::once(by.as_slice()).chain(texts.iter().map(String::as_bytes));
         let own = identity.map(|(print, _)| print.as_slice()).unwrap_or_default();
         let print = fingerprint(parts.chain(std::iter::once(own)));
         let config = self.clients.get(print, || {
-            let roots = Arc::new(authorities(authorities_pem)?);
+            let roots = Arc::new(roots(authorities.iter().map(|one| one.pem.as_slice()))?);
             let inner = WebPkiServerVerifier::builder_with_provider(roots, provider())
                 .build()
                 .map_err(|error| error.to_string())?;
@@ -207,6 +296,19 @@ impl Certificates {
         let (start, _) = print.split_at(8);
         Ok((start.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)), config))
     }
+}
+
+/// Each key of the Secret is a user, or each line of its `auth`.
+fn users(secret: &Secret, is_map: bool) -> Users {
+    if !is_map {
+        return Users::read(&String::from_utf8_lossy(data(secret, "auth").unwrap_or_default()));
+    }
+    let mut text = String::new();
+    for (user, hash) in secret.data.iter().flatten() {
+        let hash = String::from_utf8_lossy(&hash.0);
+        text.extend([user, ":", hash.trim(), "\n"]);
+    }
+    Users::read(&text)
 }
 
 fn certified(chain: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
@@ -243,7 +345,7 @@ impl ResolvesServerCert for ByName {
 }
 
 fn client_verifier(clients: &ClientValidation) -> Result<Arc<dyn ClientCertVerifier>, String> {
-    let roots = Arc::new(authorities(&clients.authorities)?);
+    let roots = Arc::new(roots(clients.authorities.iter().map(|one| one.pem.as_slice()))?);
     let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
     let builder = if clients.insecure_fallback { builder.allow_unauthenticated() } else { builder };
     let strict = builder.build().map_err(|error| error.to_string())?;

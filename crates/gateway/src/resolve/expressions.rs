@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use regex::{Error, Regex, RegexBuilder};
+use regex::{Error, RegexBuilder};
 
 use super::certificates::{Fingerprint, Memo, fingerprint};
 use super::conditions::Problem;
+use crate::table::Expression;
 
 /// An expression may not take more memory than this once it is compiled, nor more than this again where it is used.
 const MOST: usize = 256 << 10;
@@ -22,7 +23,7 @@ const MOST_OF_INGRESSES: usize = 32 * MIB;
 
 /// What an expression came to. None: it cannot be used.
 struct Known {
-    regex: Option<Regex>,
+    regex: Option<Expression>,
     size: usize,
 }
 
@@ -62,6 +63,11 @@ type Taken = (HashMap<Fingerprint, Arc<Known>>, usize);
 pub struct Used(#[expect(dead_code, reason = "it is held, and nobody reads it")] Vec<Arc<Known>>);
 
 impl<'a> Budget<'a> {
+    /// The memory of all that was asked for.
+    pub fn size(&self) -> usize {
+        self.taken.borrow().values().map(|(_, size)| size).sum()
+    }
+
     pub fn of(&'a self, namespace: &'a str) -> Scope<'a> {
         Scope { budget: self, namespace }
     }
@@ -80,12 +86,12 @@ pub struct Scope<'a> {
 
 impl Scope<'_> {
     /// An expression that has to match the whole text.
-    pub fn whole(&self, pattern: &str) -> Result<Regex, Problem> {
+    pub fn whole(&self, pattern: &str) -> Result<Expression, Problem> {
         self.expression(&format!("^(?:{pattern})$"), pattern, false)
     }
 
     /// `shown` is what its author wrote.
-    pub fn expression(&self, full: &str, shown: &str, ignore_case: bool) -> Result<Regex, Problem> {
+    pub fn expression(&self, full: &str, shown: &str, ignore_case: bool) -> Result<Expression, Problem> {
         let Budget { expressions, most, owner, taken } = self.budget;
         let refused = |why: &str| Err(Problem::new("UnsupportedValue", format!("{shown:?} {why}")));
         let key = fingerprint([full.as_bytes(), &[u8::from(ignore_case)]]);
@@ -119,7 +125,7 @@ fn compile(pattern: &str, ignore_case: bool) -> Known {
     for size in SIZES {
         let mut builder = RegexBuilder::new(pattern);
         match builder.case_insensitive(ignore_case).size_limit(size).dfa_size_limit(MOST).build() {
-            Ok(regex) => return Known { regex: Some(regex), size },
+            Ok(regex) => return Known { regex: Some(Expression::new(regex, size)), size },
             Err(Error::CompiledTooBig(_)) => {}
             Err(_) => return Known { regex: None, size: SIZES[0] },
         }

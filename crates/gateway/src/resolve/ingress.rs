@@ -1,32 +1,37 @@
 //! Ingresses of our class as tables of the same kind as those of Gateways.
 
+mod entries;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ferry_client::ObjectKey;
-use http::StatusCode;
-use http::header::HeaderName;
 use k8s_openapi::api::core::v1::ServicePort;
 use k8s_openapi::api::networking::v1::{Ingress, IngressBackend};
 use rustls_pki_types::ServerName;
 
-use super::annotations::{Annotations, Auth, BackendProtocol, Canary};
+use super::annotations::{Annotations, BackendProtocol};
 use super::backends::{Asker, Backends, Use};
-use super::certificates::{Certificates, data};
-use super::expressions::{Budget, Scope, Used};
-use super::objects::{Objects, Referrer, age, name, namespace};
+use super::certificates::Certificates;
+use super::expressions::Used;
+use super::objects::{Objects, Referrer, age, key, namespace};
 use super::options::Options;
 use crate::INGRESS_CONTROLLER;
 use crate::table::{
-    Affinity, BackendTls, BasicAuth, Broken, Carrier, Cors, Depth, Entry, Extras, Filters, Hostname, HttpRoutes,
-    Listener, Matcher, PathMatcher, PortTable, Protocol, RateLimit, Redirect, Rewrite, Rule, Split, Target, Text,
-    TlsMode, Transport, Weighted, specificity,
+    BackendTls, Broken, Depth, Hostname, HttpRoutes, Listener, PortTable, Protocol, Target, TlsMode, Transport,
+    specificity,
 };
+use entries::{Common, entries, users_of};
 
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 pub const HTTP: u16 = 80;
 pub const HTTPS: u16 = 443;
+
+/// Paths of the Ingresses of one namespace, canaries among them.
+const MOST_PATHS: usize = 20_000;
+/// What is told of one Ingress; of more there is only the number.
+const MOST_WARNINGS: usize = 10;
 
 /// What came of the Ingresses.
 #[derive(Default)]
@@ -37,10 +42,33 @@ pub struct Outcome {
     pub https: Option<Arc<PortTable>>,
     /// What their owners should know.
     pub warnings: Vec<(Arc<Ingress>, &'static str, String)>,
+    /// How many there are of each Ingress.
+    warned: HashMap<ObjectKey, usize>,
     /// The Services and Secrets that they refer to, whether those are there or not.
     pub services: HashSet<ObjectKey>,
     pub secrets: HashSet<ObjectKey>,
     pub expressions: Used,
+}
+
+impl Outcome {
+    fn warn(&mut self, ingress: &Arc<Ingress>, reason: &'static str, text: impl FnOnce() -> String) {
+        let count = self.warned.entry(key(&ingress.metadata)).or_default();
+        *count += 1;
+        if *count <= MOST_WARNINGS {
+            self.warnings.push((ingress.clone(), reason, text()));
+        }
+    }
+
+    /// Says how much was not said.
+    fn count_warnings(&mut self) {
+        for ingress in &self.ingresses {
+            let count = self.warned.get(&key(&ingress.metadata)).copied().unwrap_or_default();
+            if let Some(more) = count.checked_sub(MOST_WARNINGS).filter(|more| *more > 0) {
+                let text = format!("there are {more} more problems of this kind or of others");
+                self.warnings.push((ingress.clone(), "MoreProblems", text));
+            }
+        }
+    }
 }
 
 /// In the field, or in the annotation that was there before it.
@@ -62,48 +90,68 @@ type Spot = (Option<Hostname>, String, String);
 
 /// A path of an Ingress, and those that take a part of its requests.
 struct Path {
-    ingress: Arc<Ingress>,
-    annotations: Arc<Annotations>,
-    order: (i64, Arc<str>),
+    common: Rc<Common>,
     target: Target,
-    canaries: Vec<(Canary, Target)>,
+    canaries: Vec<(Rc<Common>, Target)>,
+}
+
+/// The paths of all Ingresses, and how many each namespace has.
+#[derive(Default)]
+struct Paths {
+    all: BTreeMap<Spot, Path>,
+    counts: HashMap<String, usize>,
+}
+
+/// The hosts with a certificate.
+type Secured = BTreeMap<Option<Hostname>, Arc<rustls::ServerConfig>>;
+
+fn is_secured(listeners: &Secured, hostname: Option<&Hostname>) -> bool {
+    let known = |name: &Option<Hostname>| listeners.contains_key(name);
+    let above = |host: &Hostname| match host {
+        Hostname::Exact(host) => {
+            host.split_once('.').filter(|(label, _)| !label.is_empty()).is_some_and(|(_, rest)| {
+                known(&Some(Hostname::Wildcard { suffix: format!(".{rest}").into(), depth: Depth::One }))
+            })
+        }
+        Hostname::Wildcard { .. } => false,
+    };
+    known(&None) || hostname.is_some_and(|host| known(&Some(host.clone())) || above(host))
 }
 
 pub fn resolve(backends: &Backends<'_>, certificates: &Certificates) -> Outcome {
     let objects = backends.objects;
     let mut outcome = Outcome::default();
-    let mut list: Vec<_> = objects.ingresses.iter().filter(|ingress| is_ours(objects, ingress)).cloned().collect();
+    let ours = objects.ingresses.iter().filter(|ingress| is_ours(objects, ingress)).cloned();
+    let mut list: Vec<_> =
+        ours.map(|ingress| (Annotations::read(ingress.metadata.annotations.as_ref()), ingress)).collect();
     if list.is_empty() {
         return outcome;
     }
-    list.sort_by_key(|ingress| {
-        let canary = Annotations::read(ingress.metadata.annotations.as_ref()).canary.is_some();
-        (canary, age(&ingress.metadata))
-    });
-    let mut paths: BTreeMap<Spot, Path> = BTreeMap::new();
-    let mut listeners: BTreeMap<Option<Hostname>, Arc<rustls::ServerConfig>> = BTreeMap::new();
-    for ingress in &list {
-        let annotations = Arc::new(Annotations::read(ingress.metadata.annotations.as_ref()));
+    list.sort_by_cached_key(|(annotations, ingress)| (annotations.canary.is_some(), age(&ingress.metadata)));
+    outcome.ingresses = list.iter().map(|(_, ingress)| ingress.clone()).collect();
+    let (mut paths, mut listeners) = (Paths::default(), Secured::new());
+    for (annotations, ingress) in list {
         if !annotations.ignored.is_empty() {
-            let text = format!("these annotations are not followed: {}", annotations.ignored.join(", "));
-            outcome.warnings.push((ingress.clone(), "UnsupportedAnnotation", text));
+            let text = || format!("these annotations are not followed: {}", shown(&annotations.ignored));
+            outcome.warn(&ingress, "UnsupportedAnnotation", text);
         }
-        add_paths(&mut outcome, backends, ingress, &annotations, &mut paths);
-        add_certificates(&mut outcome, objects, certificates, ingress, &mut listeners);
+        if let Some(auth) = &annotations.auth {
+            outcome.secrets.insert(users_of(&ingress, auth));
+        }
+        let common = Rc::new(Common::new(objects, certificates, &ingress, annotations));
+        add_paths(&mut outcome, backends, &common, &mut paths);
+        add_certificates(&mut outcome, objects, certificates, &ingress, &mut listeners);
     }
     let budget = certificates.expressions.of_ingresses();
-    let means = Means { objects, budget: &budget };
     let (mut plain, mut secure) = (Vec::new(), Vec::new());
-    for ((hostname, path, kind), spot) in paths {
-        let has_tls = listeners.keys().any(|name| match (name, &hostname) {
-            (None, _) => true,
-            (Some(name), Some(host)) => name == host || matches!(host, Hostname::Exact(host) if name.matches(host)),
-            (Some(_), None) => false,
-        });
-        let entries = entries(&means, &mut outcome, &hostname, &path, &kind, spot, has_tls);
-        plain.extend(entries.0);
-        secure.extend(entries.1);
+    for ((hostname, path, kind), spot) in paths.all {
+        let has_tls = is_secured(&listeners, hostname.as_ref());
+        let Some(entries) = entries(&budget, &mut outcome, &path, &kind, spot, has_tls) else { continue };
+        let precise = if kind == "Default" { (false, 0) } else { specificity(hostname.as_ref()) };
+        plain.push((hostname.clone(), precise, crate::table::rules(entries.0)));
+        secure.push((hostname, precise, crate::table::rules(entries.1)));
     }
+    let list = outcome.ingresses.clone();
     let proxies = proxies(&mut outcome, objects, &list);
     let port = |port, transport, listeners| {
         let (gateway, proxies) = ("ingress".into(), proxies.clone());
@@ -121,9 +169,22 @@ pub fn resolve(backends: &Backends<'_>, certificates: &Certificates) -> Outcome 
         });
         outcome.https = port(HTTPS, Transport::Tls, listeners.collect());
     }
-    outcome.ingresses = list;
     outcome.expressions = budget.used();
+    outcome.count_warnings();
     outcome
+}
+
+/// So much of a list as fits into an Event.
+fn shown(list: &[String]) -> String {
+    let mut text = String::new();
+    for (place, one) in list.iter().enumerate() {
+        if text.len() + one.len() > 800 {
+            return format!("{text} and {} more", list.len() - place).trim_start().to_owned();
+        }
+        text.push_str(if place == 0 { "" } else { ", " });
+        text.push_str(one);
+    }
+    text
 }
 
 /// Who speaks the PROXY protocol: what the first of our classes says.
@@ -137,8 +198,7 @@ fn proxies(outcome: &mut Outcome, objects: &Objects, list: &[Arc<Ingress>]) -> A
             Ok(options) if !options.proxies.is_empty() => return options.proxies,
             Ok(_) => {}
             Err(problem) => {
-                let told = list.iter().map(|one| (one.clone(), "InvalidParameters", problem.message.clone()));
-                outcome.warnings.extend(told);
+                list.iter().for_each(|one| outcome.warn(one, "InvalidParameters", || problem.message.clone()));
             }
         }
     }
@@ -150,7 +210,7 @@ fn add_certificates(
     objects: &Objects,
     certificates: &Certificates,
     ingress: &Arc<Ingress>,
-    listeners: &mut BTreeMap<Option<Hostname>, Arc<rustls::ServerConfig>>,
+    listeners: &mut Secured,
 ) {
     let own = namespace(&ingress.metadata);
     for tls in ingress.spec.iter().flat_map(|spec| spec.tls.iter().flatten()) {
@@ -172,55 +232,58 @@ fn add_certificates(
                 }
             }
             Err(why) => {
-                let text = format!("TLS Secret {secret:?} cannot be used: {why}; its hosts are not served by HTTPS");
-                outcome.warnings.push((ingress.clone(), "InvalidCertificate", text));
+                outcome.warn(ingress, "InvalidCertificate", || {
+                    format!("TLS Secret {secret:?} cannot be used: {why}; its hosts are not served by HTTPS")
+                });
             }
         }
     }
 }
 
-fn add_paths(
-    outcome: &mut Outcome,
-    backends: &Backends<'_>,
-    ingress: &Arc<Ingress>,
-    annotations: &Arc<Annotations>,
-    paths: &mut BTreeMap<Spot, Path>,
-) {
+fn add_paths(outcome: &mut Outcome, backends: &Backends<'_>, common: &Rc<Common>, paths: &mut Paths) {
+    let (ingress, annotations) = (&common.ingress, &common.annotations);
     let Some(spec) = &ingress.spec else { return };
+    let own = namespace(&ingress.metadata);
+    let count = paths.counts.entry(own.to_owned()).or_default();
     let mut add = |hostname: Option<Hostname>, path: &str, kind: &str, backend: &IngressBackend| {
+        *count += 1;
+        if *count > MOST_PATHS {
+            outcome.warn(ingress, "TooManyPaths", || {
+                format!("the Ingresses of namespace {own} have more than {MOST_PATHS} paths: {path} is not served")
+            });
+            return;
+        }
         if let Some(service) = &backend.service {
-            outcome.services.insert(ObjectKey::new(namespace(&ingress.metadata), &service.name));
+            outcome.services.insert(ObjectKey::new(own, &service.name));
         }
         let target = match target(backends, ingress, backend, annotations.backend_protocol) {
             Ok(target) => target,
             Err(why) => {
-                outcome.warnings.push((ingress.clone(), "InvalidBackend", why));
+                outcome.warn(ingress, "InvalidBackend", || why);
                 Target::Broken(Broken::NoEndpoints)
             }
         };
         let spot = (hostname, path.to_owned(), kind.to_owned());
-        match (&annotations.canary, paths.get_mut(&spot)) {
+        match (&annotations.canary, paths.all.get_mut(&spot)) {
             // Nobody takes requests from another namespace's Ingress.
-            (Some(canary), Some(main)) if namespace(&main.ingress.metadata) == namespace(&ingress.metadata) => {
-                main.canaries.push((canary.clone(), target));
+            (Some(_), Some(main)) if namespace(&main.common.ingress.metadata) == own => {
+                main.canaries.push((common.clone(), target));
             }
-            (Some(_), _) => {
-                let text = format!(
+            (Some(_), _) => outcome.warn(ingress, "CanaryWithoutMain", || {
+                format!(
                     "there is no other Ingress for {path} in its namespace: a canary needs one to take requests from"
-                );
-                outcome.warnings.push((ingress.clone(), "CanaryWithoutMain", text));
-            }
+                )
+            }),
             // The oldest has it.
             (None, Some(oldest)) => {
-                if !Arc::ptr_eq(&oldest.ingress, ingress) {
-                    let text = format!("an older Ingress has {path} of this host already: it is not served from here");
-                    outcome.warnings.push((ingress.clone(), "PathTaken", text));
+                if !Arc::ptr_eq(&oldest.common.ingress, ingress) {
+                    outcome.warn(ingress, "PathTaken", || {
+                        format!("an older Ingress has {path} of this host already: it is not served from here")
+                    });
                 }
             }
             (None, None) => {
-                let (ingress, annotations) = (ingress.clone(), annotations.clone());
-                let order = age(&ingress.metadata);
-                paths.insert(spot, Path { ingress, annotations, order, target, canaries: Vec::new() });
+                paths.all.insert(spot, Path { common: common.clone(), target, canaries: Vec::new() });
             }
         }
     };
@@ -272,7 +335,7 @@ fn target(
 /// As nginx does it: encrypted, and anybody may answer.
 fn unverified(backends: &Backends<'_>, key: &ObjectKey, port: &ServicePort, is_grpc: bool) -> Target {
     let name = ServerName::try_from(format!("{}.{}.svc", key.name, key.namespace));
-    match (ferry_tls::unverified_client(), name) {
+    match (backends.certificates.unverified(), name) {
         (Ok(config), Ok(name)) => {
             let tls = Arc::new(BackendTls { config, name, fingerprint: 0 });
             let protocol = if is_grpc { Protocol::Negotiated } else { Protocol::Http1 };
@@ -280,216 +343,4 @@ fn unverified(backends: &Backends<'_>, key: &ObjectKey, port: &ServicePort, is_g
         }
         _ => Target::Broken(Broken::Tls),
     }
-}
-
-type Entries = Vec<(Option<Hostname>, Arc<Entry>)>;
-
-/// What entries are made from, beside their path.
-struct Means<'a> {
-    objects: &'a Objects,
-    budget: &'a Budget<'a>,
-}
-
-/// The entries at the plain port and at the one with TLS.
-fn entries(
-    means: &Means<'_>,
-    outcome: &mut Outcome,
-    hostname: &Option<Hostname>,
-    path: &str,
-    kind: &str,
-    spot: Path,
-    has_tls: bool,
-) -> (Entries, Entries) {
-    let Path { ingress, annotations, order, target, canaries } = spot;
-    let is_regex = annotations.use_regex || annotations.rewrite_target.as_deref().is_some_and(|to| to.contains('$'));
-    let scope = means.budget.of(namespace(&ingress.metadata));
-    let compiled = is_regex.then(|| scope.expression(&format!("^{path}"), path, true));
-    let matcher = match (&compiled, kind) {
-        (Some(Ok(regex)), _) => PathMatcher::Regex(regex.clone()),
-        (Some(Err(problem)), _) => {
-            outcome.warnings.push((ingress, "InvalidPath", problem.message.clone()));
-            return (Vec::new(), Vec::new());
-        }
-        (None, "Exact") => PathMatcher::Exact(path.into()),
-        (None, _) => PathMatcher::prefix(path),
-    };
-    if let Some(auth) = &annotations.auth {
-        outcome.secrets.insert(users_of(&ingress, auth));
-    }
-    let extras = extras(means.objects, &ingress, &annotations);
-    let filters = filters(&annotations, compiled.and_then(Result::ok));
-    let redirect = annotations.force_ssl_redirect || has_tls && annotations.ssl_redirect.unwrap_or(true);
-    let label: Box<str> = format!("Ingress {}", name(&ingress.metadata)).into();
-    let make = |targets: Vec<(u32, Target)>, redirects: bool| {
-        let mut filters = filters.clone();
-        if redirects {
-            filters.redirect = Some(Redirect {
-                scheme: Some("https".into()),
-                hostname: None,
-                port: None,
-                path: None,
-                status: StatusCode::PERMANENT_REDIRECT,
-            });
-        }
-        let weighted = |(weight, target)| Weighted { weight, target, filters: Filters::default() };
-        Arc::new(Rule {
-            route: label.clone(),
-            name: path.into(),
-            filters,
-            split: Split::new(targets.into_iter().map(weighted).collect()),
-            has_backends: true,
-            request_timeout: None,
-            backend_timeout: annotations.read_timeout,
-            retry: None,
-            extras: extras.clone(),
-        })
-    };
-    // What is for no path in particular comes last.
-    let place = (if kind == "Default" { usize::MAX } else { 0 }, 0);
-    let precise = if kind == "Default" { (false, 0) } else { specificity(hostname.as_ref()) };
-    let both = |matcher: &Matcher, targets: &dyn Fn() -> Vec<(u32, Target)>| {
-        let of = |redirects| {
-            let entry = Entry::new(matcher.clone(), make(targets(), redirects), precise, order.clone(), place);
-            (hostname.clone(), Arc::new(entry))
-        };
-        (of(redirect), of(false))
-    };
-    let (mut plain, mut secure) = (Vec::new(), Vec::new());
-    let mut put = |matcher: Matcher, targets: &dyn Fn() -> Vec<(u32, Target)>| {
-        let (http, https) = both(&matcher, targets);
-        plain.push(http);
-        secure.push(https);
-    };
-    let whole: u32 = canaries.iter().map(|(canary, _)| canary.total).max().unwrap_or(100);
-    let taken = canaries.iter().fold(0_u32, |sum, (canary, _)| sum.saturating_add(canary.weight)).min(whole);
-    let shared = || {
-        let main = std::iter::once((whole - taken, target.clone()));
-        main.chain(canaries.iter().map(|(canary, target)| (canary.weight.min(whole), target.clone()))).collect()
-    };
-    put(Matcher::path(matcher.clone()), &shared);
-    for (canary, canary_target) in &canaries {
-        let alone = || vec![(1, canary_target.clone())];
-        let main = || vec![(1, target.clone())];
-        for (text, to_canary) in canary_matches(canary, scope) {
-            let matcher = Matcher { headers: vec![text], ..Matcher::path(matcher.clone()) };
-            if to_canary {
-                put(matcher, &alone);
-            } else {
-                put(matcher, &main);
-            }
-        }
-    }
-    (plain, secure)
-}
-
-/// Headers that decide, and whether for the canary.
-fn canary_matches(canary: &Canary, scope: Scope<'_>) -> Vec<((HeaderName, Text), bool)> {
-    let mut found = Vec::new();
-    if let Some(header) = canary.header.as_ref().and_then(|name| HeaderName::from_bytes(name.as_bytes()).ok()) {
-        match (&canary.header_value, &canary.header_pattern) {
-            (Some(value), _) => found.push(((header, Text::Exact(value.as_str().into())), true)),
-            (None, Some(pattern)) => {
-                if let Ok(regex) = scope.expression(pattern, pattern, false) {
-                    found.push(((header, Text::Regex(regex)), true));
-                }
-            }
-            (None, None) => {
-                found.push(((header.clone(), Text::Exact("always".into())), true));
-                found.push(((header, Text::Exact("never".into())), false));
-            }
-        }
-    }
-    if let Some(cookie) = &canary.cookie {
-        for (value, to_canary) in [("always", true), ("never", false)] {
-            let pattern = format!("(?:^|; *){}={value}(?:$|;)", regex::escape(cookie));
-            if let Ok(regex) = scope.expression(&pattern, &pattern, false) {
-                found.push(((http::header::COOKIE, Text::Regex(regex)), to_canary));
-            }
-        }
-    }
-    found
-}
-
-fn filters(annotations: &Annotations, regex: Option<regex::Regex>) -> Filters {
-    let mut filters = Filters::default();
-    if let Some(to) = &annotations.rewrite_target {
-        filters.rewrite = Some(match regex {
-            Some(regex) => {
-                // nginx ends a group's number at the first character that is no digit.
-                let digits = regex::Regex::new(r"\$(\d+)").ok();
-                let to = digits.map_or_else(|| to.clone(), |digits| digits.replace_all(to, "$${$1}").into_owned());
-                Rewrite { pattern: Some((regex, to.into())), ..Rewrite::default() }
-            }
-            None => Rewrite { path: Some(crate::table::PathRewrite::Full(to.as_str().into())), ..Rewrite::default() },
-        });
-    }
-    if let Some(cors) = &annotations.cors {
-        let boxed = |list: &[String]| list.iter().map(|text| text.as_str().into()).collect();
-        filters.cors = Some(Arc::new(Cors {
-            origins: boxed(&cors.origins),
-            credentials: cors.credentials,
-            methods: boxed(&cors.methods),
-            headers: boxed(&cors.headers),
-            expose: boxed(&cors.expose),
-            max_age: cors.max_age,
-        }));
-    }
-    filters
-}
-
-fn extras(objects: &Objects, ingress: &Ingress, annotations: &Annotations) -> Option<Box<Extras>> {
-    let rates = [(annotations.requests_per_second, 1), (annotations.requests_per_minute, 60)];
-    let rates = rates.into_iter().filter_map(|(count, seconds)| {
-        let count = count?;
-        Some(RateLimit {
-            zone: format!("Ingress {} by {seconds} s", name(&ingress.metadata)).into(),
-            interval: Duration::from_secs(seconds) / count,
-            burst: count.saturating_mul(annotations.burst_multiplier),
-            exempt: annotations.unlimited.clone(),
-        })
-    });
-    Extras {
-        most_body: annotations.body_size,
-        sources: annotations.sources.clone(),
-        basic_auth: annotations.auth.as_ref().map(|auth| basic_auth(objects, ingress, auth)),
-        affinity: annotations.affinity.as_ref().map(|cookie| Affinity {
-            name: cookie.name.as_str().into(),
-            carrier: Carrier::Cookie { max_age: cookie.max_age, path: cookie.path.as_str().into() },
-            absolute_timeout: None,
-            idle_timeout: None,
-        }),
-        connect_timeout: annotations.connect_timeout,
-        rates: rates.collect(),
-        compress: annotations.compress,
-    }
-    .used()
-}
-
-/// The Secret with the users. One of another namespace is not read.
-fn users_of(ingress: &Ingress, auth: &Auth) -> ObjectKey {
-    let own = namespace(&ingress.metadata);
-    let name = match auth.secret.split_once('/') {
-        Some((namespace, name)) if namespace == own => name,
-        Some(_) => "",
-        None => &auth.secret,
-    };
-    ObjectKey::new(own, name)
-}
-
-/// Without its Secret nobody is let in.
-fn basic_auth(objects: &Objects, ingress: &Ingress, auth: &Auth) -> BasicAuth {
-    let secret = objects.secrets.get(&users_of(ingress, auth));
-    let mut users = HashMap::new();
-    if let Some(secret) = secret.filter(|_| auth.is_map) {
-        for (user, hash) in secret.data.iter().flatten() {
-            users.insert(user.as_str().into(), String::from_utf8_lossy(&hash.0).trim().into());
-        }
-    } else if let Some(text) = secret.and_then(|secret| data(secret, "auth")) {
-        for line in String::from_utf8_lossy(text).lines() {
-            if let Some((user, hash)) = line.trim().split_once(':') {
-                users.insert(user.into(), hash.into());
-            }
-        }
-    }
-    BasicAuth { realm: auth.realm.as_str().into(), users }
 }

@@ -1,18 +1,19 @@
 //! The listeners of a Gateway and of the ListenerSets that are part of it: which are accepted, which conflict, what they show
 //! to clients.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
 
 use super::certificates::{Certificates, ClientValidation, Fingerprint, ca_certificate};
 use super::conditions::Problem;
-use super::objects::{Objects, Referrer, age, key, namespace};
+use super::objects::{Allowed, Objects, Referrer, age, key, namespace};
 use crate::api::{FrontendValidation, GROUP, Gateway, Listener, ListenerSet, SecretRef};
 use crate::table::{Depth, Hostname, TlsMode, Transport};
 
-/// All listeners of a Gateway together may be so many.
+/// All listeners of a Gateway together may be so many. Those beyond are refused before anything is done for them.
 const MOST_LISTENERS: usize = 1024;
 
 /// A listener and what becomes of it.
@@ -23,6 +24,8 @@ pub struct Listening {
     pub hostname: Option<Hostname>,
     pub transport: Option<Transport>,
     pub kinds: Vec<&'static str>,
+    /// The namespaces whose routes it takes.
+    pub allowed: Allowed,
     pub accepted: Option<Problem>,
     pub conflict: Option<Problem>,
     pub resolved: Option<Problem>,
@@ -62,6 +65,8 @@ pub struct Set {
     pub key: ObjectKey,
     pub set: Arc<ListenerSet>,
     pub refused: Option<Problem>,
+    /// The places of its listeners.
+    pub listeners: Range<usize>,
 }
 
 pub struct Frontend {
@@ -71,6 +76,11 @@ pub struct Frontend {
 }
 
 impl Frontend {
+    /// The places of the Gateway's own listeners.
+    pub fn own(&self) -> Range<usize> {
+        0..self.sets.iter().map(|set| set.listeners.start).min().unwrap_or(self.listeners.len())
+    }
+
     /// Whether routes see no difference.
     pub fn is_same_to_routes(&self, other: &Self) -> bool {
         let sets = |one: &Self| one.sets.iter().map(|set| set.key.clone()).collect::<Vec<_>>();
@@ -102,21 +112,31 @@ pub fn references(gateway: &Gateway, sets: &[Set]) -> (HashSet<ObjectKey>, HashS
 }
 
 pub fn resolve(objects: &Objects, certificates: &Certificates, gateway: &Gateway) -> Frontend {
-    let sets = sets(objects, gateway);
     let mut frontend = Frontend { sets: Vec::new(), listeners: Vec::new(), insecure_validation: false };
     let own = Referrer { group: GROUP, kind: "Gateway", namespace: namespace(&gateway.metadata) };
     for spec in &gateway.spec.listeners {
         frontend.add(objects, certificates, gateway, own, None, spec);
     }
-    for (place, set) in sets.iter().enumerate().filter(|(_, set)| set.refused.is_none()) {
-        let from = Referrer { group: GROUP, kind: "ListenerSet", namespace: namespace(&set.set.metadata) };
-        for spec in &set.set.spec.listeners {
-            frontend.add(objects, certificates, gateway, from, Some(place), spec);
+    for (place, mut set) in sets(objects, gateway).into_iter().enumerate() {
+        let first = frontend.listeners.len();
+        if first >= MOST_LISTENERS && set.refused.is_none() {
+            set.refused = Some(too_many());
         }
+        if set.refused.is_none() {
+            let from = Referrer { group: GROUP, kind: "ListenerSet", namespace: namespace(&set.set.metadata) };
+            for spec in &set.set.spec.listeners {
+                frontend.add(objects, certificates, gateway, from, Some(place), spec);
+            }
+        }
+        set.listeners = first..frontend.listeners.len();
+        frontend.sets.push(set);
     }
-    frontend.sets = sets;
     frontend.find_overlaps();
     frontend
+}
+
+fn too_many() -> Problem {
+    Problem::new("TooManyListeners", format!("a Gateway has no more than {MOST_LISTENERS} listeners"))
 }
 
 /// The oldest first.
@@ -134,11 +154,12 @@ fn sets(objects: &Objects, gateway: &Gateway) -> Vec<Set> {
         .collect();
     list.sort_by_key(|set| age(&set.metadata));
     let allowed = gateway.spec.allowed_listeners.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
+    let allowed = Allowed::read(allowed, "None");
     let judge = |set: Arc<ListenerSet>| {
-        let permitted = objects.allows(allowed, "None", &wanted.namespace, namespace(&set.metadata));
+        let permitted = objects.allows(&allowed, &wanted.namespace, namespace(&set.metadata));
         let refused = (!permitted)
             .then(|| Problem::new("NotAllowed", format!("allowedListeners of Gateway {wanted} does not allow it")));
-        Set { key: key(&set.metadata), set, refused }
+        Set { key: key(&set.metadata), set, refused, listeners: 0..0 }
     };
     list.into_iter().map(judge).collect()
 }
@@ -164,6 +185,7 @@ impl Frontend {
         set: Option<usize>,
         spec: &Listener,
     ) {
+        let allowed = spec.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
         let mut listening = Listening {
             set,
             spec: spec.clone(),
@@ -174,6 +196,7 @@ impl Frontend {
                 .map(|name| Hostname::parse(name, Depth::Any)),
             transport: None,
             kinds: Vec::new(),
+            allowed: Allowed::read(allowed, "Same"),
             accepted: None,
             conflict: None,
             resolved: None,
@@ -181,6 +204,7 @@ impl Frontend {
             overlaps: false,
         };
         match transport(&spec.protocol) {
+            _ if self.listeners.len() >= MOST_LISTENERS => listening.accepted = Some(too_many()),
             Some((transport, kinds)) => {
                 listening.transport = Some(transport);
                 listening.kinds = kinds.to_vec();
@@ -193,10 +217,6 @@ impl Frontend {
                 let message = format!("protocol {:?} is not supported", spec.protocol);
                 listening.accepted = Some(Problem::new("UnsupportedProtocol", message));
             }
-        }
-        if self.listeners.len() >= MOST_LISTENERS {
-            let message = format!("a Gateway has no more than {MOST_LISTENERS} listeners");
-            listening.accepted = Some(Problem::new("TooManyListeners", message));
         }
         listening.conflict = self.conflict(&listening);
         self.listeners.push(listening);
@@ -227,20 +247,38 @@ impl Frontend {
         same_host
     }
 
+    /// Two hostnames meet where one of them is what the other's star stands for, or ends in it.
     fn find_overlaps(&mut self) {
-        let of = |one: &Listening| (one.spec.port, one.hostname.clone());
-        let secure = |one: &Listening| one.transport == Some(Transport::Tls) && one.conflict.is_none();
-        let all: Vec<_> = self.listeners.iter().map(|one| secure(one).then(|| of(one))).collect();
-        for place in 0..all.len() {
-            let Some((port, hostname)) = &all[place] else { continue };
-            let meets = |(other, known): (usize, &Option<(u16, Option<Hostname>)>)| {
-                known.as_ref().is_some_and(|(known_port, known_name)| {
-                    other != place
-                        && known_port == port
-                        && Hostname::intersection(hostname.as_ref(), known_name.as_ref()).is_some()
-                })
-            };
-            self.listeners[place].overlaps = all.iter().enumerate().any(meets);
+        let is_secure = |one: &&Listening| one.transport == Some(Transport::Tls) && one.conflict.is_none();
+        let mut ports: HashMap<u16, Named<'_>> = HashMap::new();
+        for one in self.listeners.iter().filter(is_secure) {
+            let named = ports.entry(one.spec.port).or_default();
+            named.count += 1;
+            match &one.hostname {
+                None => named.has_any = true,
+                Some(hostname) => {
+                    if let Hostname::Wildcard { suffix, .. } = hostname {
+                        named.wildcards.insert(suffix);
+                    }
+                    named.above.extend(above(hostname));
+                }
+            }
+        }
+        let meets = |one: &Listening| {
+            let Some(named) = ports.get(&one.spec.port).filter(|_| is_secure(&one)) else { return false };
+            match &one.hostname {
+                _ if named.has_any => named.count > 1,
+                None => false,
+                Some(hostname) => {
+                    let has_below =
+                        matches!(hostname, Hostname::Wildcard { suffix, .. } if named.above.contains(&**suffix));
+                    has_below || above(hostname).any(|suffix| named.wildcards.contains(suffix))
+                }
+            }
+        };
+        let met: Vec<bool> = self.listeners.iter().map(meets).collect();
+        for (one, overlaps) in self.listeners.iter_mut().zip(met) {
+            one.overlaps = overlaps;
         }
     }
 
@@ -282,7 +320,7 @@ impl Frontend {
         let own = Referrer { group: GROUP, kind: "Gateway", namespace: namespace(&gateway.metadata) };
         let clients = match validation(gateway, listening.spec.port).filter(|_| is_http) {
             None => None,
-            Some(wanted) => match client_validation(objects, own, wanted) {
+            Some(wanted) => match client_validation(objects, certificates, own, wanted) {
                 (problem, Some(clients)) => {
                     listening.resolved = listening.resolved.take().or(problem);
                     self.insecure_validation |= clients.insecure_fallback;
@@ -309,6 +347,22 @@ impl Frontend {
             },
         };
     }
+}
+
+/// The hostnames of the listeners of a port that end TLS, each of which is there once.
+#[derive(Default)]
+struct Named<'a> {
+    count: usize,
+    has_any: bool,
+    /// By what follows the star.
+    wildcards: HashSet<&'a str>,
+    /// What follows the star of every wildcard that would meet one of them.
+    above: HashSet<&'a str>,
+}
+
+fn above(hostname: &Hostname) -> impl Iterator<Item = &str> {
+    let (Hostname::Exact(text) | Hostname::Wildcard { suffix: text, .. }) = hostname;
+    text.match_indices('.').filter(|(at, _)| *at > 0).filter_map(|(at, _)| text.get(at..))
 }
 
 /// What is asked for and supported; None asked for: all that the protocol has.
@@ -367,16 +421,14 @@ fn validation(gateway: &Gateway, port: u16) -> Option<&FrontendValidation> {
 
 fn client_validation(
     objects: &Objects,
+    certificates: &Certificates,
     from: Referrer<'_>,
     wanted: &FrontendValidation,
 ) -> (Option<Problem>, Option<ClientValidation>) {
     let (mut problem, mut authorities) = (None, Vec::new());
     for reference in &wanted.ca_certificate_refs {
-        match ca_certificate(objects, from, reference, "InvalidCACertificateKind") {
-            Ok(pem) => {
-                authorities.extend_from_slice(pem.as_bytes());
-                authorities.push(b'\n');
-            }
+        match ca_certificate(objects, certificates, from, reference, &authorities, "InvalidCACertificateKind") {
+            Ok(found) => authorities.push(found),
             Err(new) => problem = problem.or(Some(new)),
         }
     }

@@ -8,13 +8,17 @@ pub mod certificates;
 mod conditions;
 mod expressions;
 mod filters;
+mod grants;
 mod incremental;
 pub mod ingress;
 mod listeners;
 pub mod objects;
 mod options;
 mod policies;
+mod room;
 mod rules;
+#[cfg(test)]
+mod sharing_tests;
 pub mod status;
 mod tables;
 #[cfg(test)]
@@ -34,6 +38,10 @@ use addresses::{Port, Wanted, assign};
 use attach::Attachment;
 #[cfg(test)]
 use backends::{Backends, Known};
+#[cfg(not(test))]
+use certificates::Authority;
+#[cfg(test)]
+pub use certificates::Authority;
 use certificates::{Certificates, Fingerprint};
 use conditions::Problem;
 pub use incremental::{Changed, Incremental};
@@ -45,13 +53,18 @@ use policies::Policies;
 pub use policies::system_authorities;
 use tables::Tables;
 
+/// Ports of the Gateways of one namespace, at all their addresses.
+const MOST_PORTS_OF_NAMESPACE: usize = 512;
+/// And of all namespaces: each is a socket of this machine.
+const MOST_PORTS: usize = 8192;
+
 /// What the table is made for.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The machine's own addresses; Ingresses have the first.
     pub addresses: Vec<IpAddr>,
     /// The certificates that the machine trusts.
-    pub system_authorities: Vec<u8>,
+    pub system_authorities: Arc<Authority>,
 }
 
 /// A Gateway and everything that was found out about it.
@@ -111,7 +124,7 @@ pub struct Resolved {
     /// Those that are attached to something of ours, or want to be.
     pub routes: BTreeMap<Arc<Id>, Attachment>,
     pub policies: Policies,
-    /// The Gateways through which the Services of a policy are reached, and by how many routes.
+    /// The Gateways through which Services that have a policy are reached, and by how many routes.
     pub ancestors: BTreeMap<ObjectKey, BTreeMap<ObjectKey, usize>>,
     pub ingress: ingress::Outcome,
     tables: Tables,
@@ -132,14 +145,15 @@ impl Resolved {
 pub fn resolve(objects: &Objects, settings: &Settings, certificates: &Certificates) -> Resolved {
     let mut resolved = Resolved { classes: classes(objects), ..Resolved::default() };
     resolved.gateways = gateways(objects, &resolved.classes, settings, certificates, |_| None);
-    resolved.policies = Policies::judge(objects, &settings.system_authorities);
+    resolved.policies = Policies::judge(objects, certificates, &settings.system_authorities);
     let known = Known::default();
     let backends = Backends::new(objects, certificates, &resolved.policies, &known);
-    for id in attach::keys(objects) {
+    for id in attach::by_age(objects, attach::keys(objects)) {
         let Some(route) = attach::find(objects, &id) else { continue };
-        let attachment = attach::attach(&backends, &resolved.gateways, route);
-        for (policy, gateway) in &attachment.ancestors {
-            let counts = resolved.ancestors.entry(policy.clone()).or_default();
+        let mut attachment = attach::attach(&backends, &resolved.gateways, route);
+        resolved.tables.admit(&id, &mut attachment);
+        for (service, gateway) in &attachment.ancestors {
+            let counts = resolved.ancestors.entry(service.clone()).or_default();
             *counts.entry(gateway.clone()).or_default() += 1;
         }
         if !attachment.parents.is_empty() {
@@ -147,7 +161,7 @@ pub fn resolve(objects: &Objects, settings: &Settings, certificates: &Certificat
         }
     }
     resolved.ingress = ingress::resolve(&backends, certificates);
-    resolved.tables = Tables::new(resolved.routes.values());
+    resolved.tables.fill(resolved.routes.values());
     for state in &resolved.gateways.list {
         resolved.tables.serve(state);
     }
@@ -176,7 +190,8 @@ fn gateways(
     let mut list: Vec<_> = objects.gateways.iter().filter(ours).collect();
     list.sort_by_key(|gateway| age(&gateway.metadata));
     let mut gateways = Gateways::default();
-    let mut wanted = Vec::new();
+    let (mut wanted, mut crowded) = (Vec::new(), Vec::new());
+    let (mut all, mut of_namespaces) = (0, HashMap::<String, usize>::new());
     for gateway in &list {
         let key = key(&gateway.metadata);
         let state = known(&key).unwrap_or_else(|| state(objects, certificates, gateway));
@@ -184,14 +199,28 @@ fn gateways(
         for (number, set) in state.frontend.sets.iter().enumerate() {
             gateways.by_set.insert(set.key.clone(), (place, number));
         }
+        let wants = self::wanted(gateway, &state);
+        let count = wants.ports.len() * wants.asked.len().max(1);
+        let of_namespace = of_namespaces.entry(key.namespace.clone()).or_default();
+        let is_crowded = *of_namespace + count > MOST_PORTS_OF_NAMESPACE || all + count > MOST_PORTS;
+        crowded.push(is_crowded);
+        if !is_crowded {
+            (*of_namespace, all) = (*of_namespace + count, all + count);
+            wanted.push(wants);
+        }
         gateways.by_key.insert(key, place);
-        wanted.push(self::wanted(gateway, &state));
         gateways.list.push(state);
     }
-    let assigned = assign(&wanted, &settings.addresses);
-    for ((state, gateway), addresses) in gateways.list.iter_mut().zip(list).zip(assigned) {
+    let mut assigned = assign(&wanted, &settings.addresses).into_iter();
+    for ((state, gateway), is_crowded) in gateways.list.iter_mut().zip(list).zip(crowded) {
+        let addresses = if is_crowded { Vec::new() } else { assigned.next().unwrap_or_default() };
         let asked = gateway.spec.addresses.iter().filter(|address| has_value(address)).count();
-        state.unusable = if addresses.len() < asked {
+        state.unusable = if is_crowded {
+            let message = format!(
+                "the Gateways of a namespace have no more than {MOST_PORTS_OF_NAMESPACE} ports, and those of all no more than {MOST_PORTS}"
+            );
+            Some(Problem::new("AddressNotAssigned", message))
+        } else if addresses.len() < asked {
             let message =
                 "an address that it asks for is not one of this machine, or another Gateway has its ports there";
             Some(Problem::new("AddressNotUsable", message))

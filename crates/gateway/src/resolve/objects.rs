@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
+use ferry_meta::selector::LabelSelector;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
+use super::grants::Granted;
 use crate::api::{
     BackendTLSPolicy, GRPCRoute, Gateway, GatewayClass, HTTPRoute, ListenerSet, Namespaces, ReferenceGrant, TCPRoute,
     TLSRoute, UDPRoute,
@@ -39,12 +41,6 @@ impl<K: Resource> Held<K> {
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<K>> {
         self.0.values()
-    }
-
-    /// The objects of one namespace.
-    pub fn of_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<K>> {
-        let first = ObjectKey::new(namespace, "");
-        self.0.range(first..).take_while(move |(key, _)| key.namespace == namespace).map(|(_, object)| object)
     }
 
     /// Puts an object in the place of the one of this name, or takes that one away; gives the one that was there.
@@ -83,7 +79,9 @@ pub struct Objects {
     pub tls_routes: Held<TLSRoute>,
     pub tcp_routes: Held<TCPRoute>,
     pub udp_routes: Held<UDPRoute>,
+    /// Through `set_grant` alone.
     pub grants: Held<ReferenceGrant>,
+    pub granted: Granted,
     pub policies: Held<BackendTLSPolicy>,
     pub ingresses: Held<Ingress>,
     pub ingress_classes: Held<IngressClass>,
@@ -106,35 +104,51 @@ pub struct Referrer<'a> {
 impl Objects {
     /// Whether a reference may cross namespaces: the other side has to grant it.
     pub fn permits(&self, from: Referrer<'_>, group: &str, kind: &str, to: &ObjectKey) -> bool {
-        from.namespace == to.namespace
-            || self.grants.of_namespace(&to.namespace).any(|grant| {
-                grant.spec.from.iter().any(|known| {
-                    known.group == from.group && known.kind == from.kind && known.namespace == from.namespace
-                }) && grant.spec.to.iter().any(|known| {
-                    let named = known.name.as_deref().filter(|name| !name.is_empty());
-                    known.group == group && known.kind == kind && named.is_none_or(|name| name == to.name)
-                })
-            })
+        from.namespace == to.namespace || self.granted.permits(from, group, kind, to)
     }
 
-    /// Whether a namespace is among those that may attach; `default` is what an empty field means.
-    pub fn allows(&self, namespaces: Option<&Namespaces>, default: &str, own: &str, other: &str) -> bool {
-        match namespaces.and_then(|namespaces| namespaces.from.as_deref()).unwrap_or(default) {
-            "All" => true,
-            "Same" => own == other,
-            "Selector" => {
-                let selector = namespaces.and_then(|namespaces| namespaces.selector.as_ref());
-                selector.is_some_and(|selector| self.selects(selector, other))
+    pub fn set_grant(&mut self, key: &ObjectKey, now: Option<Arc<ReferenceGrant>>) -> Option<Arc<ReferenceGrant>> {
+        let old = self.grants.set(key, now.clone());
+        self.granted.change(&key.namespace, old.as_deref(), now.as_deref());
+        old
+    }
+
+    /// Whether a namespace is among those that may attach to something in the namespace `own`.
+    pub fn allows(&self, allowed: &Allowed, own: &str, other: &str) -> bool {
+        match allowed {
+            Allowed::All => true,
+            Allowed::Same => own == other,
+            Allowed::Labelled(selector) => {
+                let labels = self.namespaces.get(other).and_then(|found| found.metadata.labels.as_ref());
+                selector.matches_with(|key| labels.and_then(|labels| labels.get(key)).map(String::as_str))
             }
-            _ => false,
+            Allowed::Nobody => false,
         }
     }
+}
 
-    fn selects(&self, selector: &LabelSelector, namespace: &str) -> bool {
-        let Ok(selector) = serde_json::to_value(selector) else { return false };
-        let Ok(selector) = ferry_meta::selector::LabelSelector::from_object(&selector) else { return false };
-        let labels = self.namespaces.get(namespace).and_then(|found| found.metadata.labels.as_ref());
-        selector.matches_with(|key| labels.and_then(|labels| labels.get(key)).map(String::as_str))
+/// The namespaces that may attach.
+pub enum Allowed {
+    All,
+    Same,
+    Labelled(LabelSelector),
+    Nobody,
+}
+
+impl Allowed {
+    /// `default` is what an empty field means.
+    pub fn read(namespaces: Option<&Namespaces>, default: &str) -> Self {
+        match namespaces.and_then(|namespaces| namespaces.from.as_deref()).unwrap_or(default) {
+            "All" => Self::All,
+            "Same" => Self::Same,
+            "Selector" => {
+                let selector = namespaces.and_then(|namespaces| namespaces.selector.as_ref());
+                let selector = selector.and_then(|selector| serde_json::to_value(selector).ok());
+                let selector = selector.and_then(|selector| LabelSelector::from_object(&selector).ok());
+                selector.map_or(Self::Nobody, Self::Labelled)
+            }
+            _ => Self::Nobody,
+        }
     }
 }
 

@@ -63,8 +63,12 @@ impl Options {
 
     /// What the rules of a route have, of a Gateway with these `defaults`.
     pub fn extras(&self, defaults: Option<&Self>, route: &str) -> Extras {
-        let rates =
-            self.rate.map(|(interval, burst)| RateLimit { zone: route.into(), interval, burst, exempt: Vec::new() });
+        let rates = self.rate.map(|(interval, burst)| RateLimit {
+            zone: route.into(),
+            interval,
+            burst,
+            exempt: Arc::default(),
+        });
         Extras {
             compress: self.compress.or(defaults.and_then(|defaults| defaults.compress)).unwrap_or(false),
             most_body: self.most_body.or(defaults.and_then(|defaults| defaults.most_body)),

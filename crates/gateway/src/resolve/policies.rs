@@ -1,12 +1,12 @@
 //! BackendTLSPolicies: which one counts for a port of a Service, and what it says.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
 use rustls_pki_types::ServerName;
 
-use super::certificates::{Name, ca_certificate};
+use super::certificates::{Authorities, Authority, Certificates, Name, ca_certificate};
 use super::conditions::{Condition, Problem};
 use super::objects::{Objects, Referrer, age, key, namespace};
 use crate::api::{BackendTLSPolicy, GROUP};
@@ -14,7 +14,7 @@ use crate::api::{BackendTLSPolicy, GROUP};
 /// How a backend proves who it is.
 #[derive(Debug, PartialEq)]
 pub struct Validation {
-    pub authorities: Vec<u8>,
+    pub authorities: Authorities,
     pub server_name: ServerName<'static>,
     /// Empty: the certificate must be for `server_name`.
     pub names: Vec<Name>,
@@ -27,27 +27,20 @@ pub enum Verdict {
     Broken,
 }
 
-/// A policy and what became of it.
-#[derive(Debug, PartialEq)]
-pub struct Judged {
-    pub policy: ObjectKey,
-    pub conditions: Vec<Condition>,
-}
-
 #[derive(Debug, PartialEq)]
 struct Targeting {
     policy: ObjectKey,
-    section: Option<String>,
     verdict: Verdict,
 }
 
 #[derive(Default)]
 pub struct Policies {
-    /// Those that count.
-    by_service: HashMap<ObjectKey, Vec<Targeting>>,
+    /// Those that count, by the port that they are for.
+    by_service: HashMap<ObjectKey, BTreeMap<Option<String>, Targeting>>,
     /// These and those that lost against them.
-    targeted_by: HashMap<ObjectKey, Vec<ObjectKey>>,
-    pub judged: Vec<Judged>,
+    targeted_by: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// What became of each policy.
+    pub judged: BTreeMap<ObjectKey, Vec<Condition>>,
     /// The ConfigMaps that they refer to, whether those are there or not.
     pub config_maps: HashSet<ObjectKey>,
 }
@@ -57,26 +50,31 @@ const SYSTEM: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// The certificates of the machine; empty where it has none.
-pub fn system_authorities() -> Vec<u8> {
-    SYSTEM.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default()
+pub fn system_authorities() -> Arc<Authority> {
+    Arc::new(Authority::new(&SYSTEM.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default()))
 }
 
 impl Policies {
-    pub fn judge(objects: &Objects, system: &[u8]) -> Self {
+    /// The Services that a policy is for, and the port of each.
+    pub fn targets(policy: &BackendTLSPolicy) -> impl Iterator<Item = (ObjectKey, Option<String>)> {
+        let own = namespace(&policy.metadata);
+        let services = policy.spec.target_refs.iter();
+        let services = services.filter(|target| target.group.is_empty() && target.kind == "Service");
+        services.map(move |target| (ObjectKey::new(own, &target.name), target.section_name.clone()))
+    }
+
+    pub fn judge(objects: &Objects, certificates: &Certificates, system: &Arc<Authority>) -> Self {
         let mut this = Self::default();
         let mut list: Vec<_> = objects.policies.iter().cloned().collect();
-        list.sort_by_key(|policy| age(&policy.metadata));
+        list.sort_by_cached_key(|policy| age(&policy.metadata));
         for policy in list {
-            let own = namespace(&policy.metadata);
-            let services =
-                policy.spec.target_refs.iter().filter(|target| target.group.is_empty() && target.kind == "Service");
-            let services: Vec<_> =
-                services.map(|target| (ObjectKey::new(own, &target.name), target.section_name.clone())).collect();
+            let (own, key) = (namespace(&policy.metadata), key(&policy.metadata));
+            let services: Vec<_> = Self::targets(&policy).collect();
             let conflict = services.iter().find_map(|(service, section)| {
-                let older = this.by_service.get(service)?.iter().find(|known| known.section == *section)?;
+                let older = this.by_service.get(service)?.get(section)?;
                 Some(Problem::new("Conflicted", format!("{} is older and has the same target", older.policy)))
             });
-            let (resolved, validation) = validation(objects, &policy, system);
+            let (resolved, validation) = validation(objects, certificates, &policy, system);
             let accepted = match (&conflict, &validation) {
                 (Some(conflict), _) => Some(conflict.clone()),
                 (None, Err(problem)) => Some(problem.clone()),
@@ -87,13 +85,13 @@ impl Policies {
                 Condition::of("ResolvedRefs", "ResolvedRefs", resolved.as_ref()),
             ];
             for (service, _) in &services {
-                this.targeted_by.entry(service.clone()).or_default().push(key(&policy.metadata));
+                this.targeted_by.entry(service.clone()).or_default().insert(key.clone());
             }
             if conflict.is_none() {
                 let verdict = validation.map_or(Verdict::Broken, |validation| Verdict::Valid(Arc::new(validation)));
                 for (service, section) in services {
-                    let targeting = Targeting { policy: key(&policy.metadata), section, verdict: verdict.clone() };
-                    this.by_service.entry(service).or_default().push(targeting);
+                    let targeting = Targeting { policy: key.clone(), verdict: verdict.clone() };
+                    this.by_service.entry(service).or_default().entry(section).or_insert(targeting);
                 }
             }
             let maps = policy
@@ -103,7 +101,7 @@ impl Policies {
                 .iter()
                 .map(|reference| ObjectKey::new(reference.namespace.as_deref().unwrap_or(own), &reference.name));
             this.config_maps.extend(maps);
-            this.judged.push(Judged { policy: key(&policy.metadata), conditions });
+            this.judged.insert(key, conditions);
         }
         this
     }
@@ -111,8 +109,8 @@ impl Policies {
     /// The one for the port, or the one for the whole Service.
     pub fn of(&self, service: &ObjectKey, port: Option<&str>) -> Option<Verdict> {
         let list = self.by_service.get(service)?;
-        let named = list.iter().find(|one| one.section.is_some() && one.section.as_deref() == port);
-        named.or_else(|| list.iter().find(|one| one.section.is_none())).map(|one| one.verdict.clone())
+        let named = port.and_then(|port| list.get(&Some(port.to_owned())));
+        named.or_else(|| list.get(&None)).map(|one| one.verdict.clone())
     }
 
     /// The Services of which the policies say something else than `other` does.
@@ -126,32 +124,31 @@ impl Policies {
     }
 
     /// All that target the Service.
-    pub fn all(&self, service: &ObjectKey) -> impl Iterator<Item = ObjectKey> {
-        self.targeted_by.get(service).into_iter().flatten().cloned()
+    pub fn all(&self, service: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
+        self.targeted_by.get(service).into_iter().flatten()
     }
 }
 
 /// What is wrong with its references, and what it says if enough of them are right.
 fn validation(
     objects: &Objects,
+    certificates: &Certificates,
     policy: &BackendTLSPolicy,
-    system: &[u8],
+    system: &Arc<Authority>,
 ) -> (Option<Problem>, Result<Validation, Problem>) {
     let spec = &policy.spec.validation;
     let from = Referrer { group: GROUP, kind: "BackendTLSPolicy", namespace: namespace(&policy.metadata) };
     let (mut authorities, mut resolved) = (Vec::new(), None);
     for reference in &spec.ca_certificate_refs {
-        match ca_certificate(objects, from, reference, "InvalidKind") {
-            Ok(pem) => {
-                authorities.extend_from_slice(pem.as_bytes());
-                authorities.push(b'\n');
-            }
+        match ca_certificate(objects, certificates, from, reference, &authorities, "InvalidKind") {
+            Ok(found) => authorities.push(found),
             Err(problem) => resolved = resolved.or(Some(problem)),
         }
     }
     match spec.well_known_ca_certificates.as_deref() {
         None | Some("") => {}
-        Some("System") => authorities.extend_from_slice(system),
+        Some("System") if system.pem.is_empty() => {}
+        Some("System") => authorities.push(system.clone()),
         Some(other) => {
             let problem = Problem::new("Invalid", format!("wellKnownCACertificates {other:?} is not supported"));
             return (resolved, Err(problem));

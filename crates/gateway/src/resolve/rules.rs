@@ -12,27 +12,48 @@ use super::backends::{Asker, Backends, Use};
 use super::conditions::Problem;
 use super::expressions::Scope;
 use super::filters;
+use super::objects::age;
 use super::options::Options;
 use crate::api::{
     BackendRef, GRPCRoute, GRPCRouteMatch, HTTPRoute, HTTPRouteMatch, RouteFilter, SessionPersistence, ValueMatch,
 };
-use crate::table::{Affinity, Carrier, Extras, Matcher, PathMatcher, Retry, Rule, Split, Text, Weighted};
+use crate::table::{Affinity, Carrier, Entry, Extras, Matcher, PathMatcher, Retry, Rule, Split, Text, Weighted};
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(25);
+/// A request becomes no more requests than these and one.
+const MOST_ATTEMPTS: u32 = 16;
 
 /// A route as the table has it.
 #[derive(Default)]
 pub struct Compiled {
-    pub rules: Vec<(Vec<Matcher>, Arc<Rule>)>,
+    pub entries: Vec<Entry>,
+    /// The memory of its regular expressions.
+    pub expressions: usize,
     pub unresolved: Option<Problem>,
     /// The route as a whole is refused.
     pub unsupported: Option<Problem>,
+}
+
+impl Compiled {
+    fn put(&mut self, matches: Result<Vec<Matcher>, Problem>, rule: Rule, since: &(i64, Arc<str>), place: usize) {
+        let rule = Arc::new(rule);
+        match matches {
+            Ok(matches) => self.entries.extend(
+                matches
+                    .into_iter()
+                    .enumerate()
+                    .map(|(number, one)| Entry::new(one, rule.clone(), since.clone(), (place, number))),
+            ),
+            Err(problem) => self.unsupported = Some(problem),
+        }
+    }
 }
 
 pub fn http(backends: &Backends<'_>, asker: Asker<'_>, route: &HTTPRoute) -> Compiled {
     let name: Box<str> = format!("HTTPRoute {}", super::objects::name(&route.metadata)).into();
     let budget = backends.certificates.expressions.of_route();
     let scope = budget.of(super::objects::namespace(&route.metadata));
+    let since = age(&route.metadata);
     let mut compiled = Compiled::default();
     for (place, spec) in route.spec.rules.iter().enumerate() {
         let matches = if spec.matches.is_empty() {
@@ -61,11 +82,13 @@ pub fn http(backends: &Backends<'_>, asker: Asker<'_>, route: &HTTPRoute) -> Com
             codes: retry.codes.clone(),
             backoff: time(&retry.backoff).unwrap_or(FIRST_BACKOFF),
         });
-        match matches {
-            Ok(matches) => compiled.rules.push((matches, Arc::new(rule))),
-            Err(problem) => compiled.unsupported = Some(problem),
+        if spec.retry.as_ref().is_some_and(|retry| retry.attempts.is_some_and(|attempts| attempts > MOST_ATTEMPTS)) {
+            let message = format!("retry.attempts: no more than {MOST_ATTEMPTS} are made");
+            compiled.unsupported.get_or_insert(Problem::new("UnsupportedValue", message));
         }
+        compiled.put(matches, rule, &since, place);
     }
+    compiled.expressions = budget.size();
     compiled
 }
 
@@ -73,6 +96,7 @@ pub fn grpc(backends: &Backends<'_>, asker: Asker<'_>, route: &GRPCRoute) -> Com
     let name: Box<str> = format!("GRPCRoute {}", super::objects::name(&route.metadata)).into();
     let budget = backends.certificates.expressions.of_route();
     let scope = budget.of(super::objects::namespace(&route.metadata));
+    let since = age(&route.metadata);
     let mut compiled = Compiled::default();
     for (place, spec) in route.spec.rules.iter().enumerate() {
         let matches = if spec.matches.is_empty() {
@@ -84,11 +108,9 @@ pub fn grpc(backends: &Backends<'_>, asker: Asker<'_>, route: &GRPCRoute) -> Com
         let named = spec.name.clone().unwrap_or_else(|| place.to_string());
         let mut rule = rule(&mut compiled, backends, asker, &name, &named, &parts);
         rule.extras = extras(&mut compiled, asker, &route.metadata, &name, &named, spec.session_persistence.as_ref());
-        match matches {
-            Ok(matches) => compiled.rules.push((matches, Arc::new(rule))),
-            Err(problem) => compiled.unsupported = Some(problem),
-        }
+        compiled.put(matches, rule, &since, place);
     }
+    compiled.expressions = budget.size();
     compiled
 }
 
@@ -100,7 +122,7 @@ fn extras(
     route: &str,
     rule: &str,
     session: Option<&SessionPersistence>,
-) -> Option<Box<Extras>> {
+) -> Option<Arc<Extras>> {
     let mut refuse = |problem: Problem| {
         compiled.unsupported.get_or_insert(problem);
     };

@@ -1,6 +1,6 @@
 //! Statuses as the Gateway API's specification has them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ferry_client::ObjectKey;
 use k8s_openapi::api::networking::v1::Ingress;
@@ -11,6 +11,7 @@ use super::attach::{self, Attached, Route};
 use super::conditions::{Condition, Problem, merged};
 use super::listeners::Listening;
 use super::objects::{Id, Objects, key};
+use super::policies::Policies;
 use super::{GatewayState, Place, Resolved, Settings};
 use crate::api::{GROUP, GatewayClass};
 use crate::{CONTROLLER, SUPPORTED_FEATURES};
@@ -55,7 +56,7 @@ pub fn told(objects: &Objects, resolved: &Resolved) -> Vec<Id> {
         all.extend(state.frontend.sets.iter().map(|set| id("ListenerSet", &set.key)));
     }
     all.extend(attach::keys(objects));
-    all.extend(resolved.policies.judged.iter().map(|judged| id("BackendTLSPolicy", &judged.policy)));
+    all.extend(resolved.policies.judged.keys().map(|key| id("BackendTLSPolicy", key)));
     all.extend(resolved.ingress.ingresses.iter().map(|one| Id { kind: "Ingress", key: key(&one.metadata) }));
     all
 }
@@ -99,11 +100,12 @@ pub fn update(
         }
         "BackendTLSPolicy" => {
             let object = objects.policies.get(&id.key)?;
-            let judged = resolved.policies.judged.iter().find(|judged| judged.policy == id.key)?;
+            let conditions = resolved.policies.judged.get(&id.key)?;
             let old = object.status.value();
-            let ancestors = resolved.ancestors.get(&id.key).into_iter().flat_map(|counts| counts.keys());
+            let services = Policies::targets(object).filter_map(|(service, _)| resolved.ancestors.get(&service));
+            let ancestors: BTreeSet<_> = services.flat_map(|counts| counts.keys()).collect();
             let generation = object.metadata.generation.unwrap_or_default();
-            let status = policy(&judged.conditions, ancestors, &old, generation, now);
+            let status = policy(conditions, ancestors.into_iter(), &old, generation, now);
             (&object.metadata, old, status)
         }
         "Ingress" => {
@@ -312,7 +314,8 @@ fn gateway(seen: &Seen<'_>, meta: &ObjectMeta, old: &Value, now: &str) -> Value 
 }
 
 fn of_set(state: &GatewayState, place: usize) -> impl Iterator<Item = (usize, &Listening)> {
-    state.frontend.listeners.iter().enumerate().filter(move |(_, one)| one.set == Some(place))
+    let range = state.frontend.sets.get(place).map(|set| set.listeners.clone()).unwrap_or_default();
+    range.clone().zip(state.frontend.listeners.get(range).unwrap_or_default())
 }
 
 fn is_set_accepted(state: &GatewayState, place: usize) -> bool {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ferry_client::ObjectKey;
 
 use super::addresses::Port;
-#[cfg(test)]
-use super::attach::Attachment;
-use super::attach::Placed;
+use super::attach::{Attachment, Placed};
+use super::objects::Id;
+use super::room::Room;
 use super::{GatewayState, Gateways, Place, Settings, ingress};
 use crate::table::{HttpRoutes, Listener, PortTable, StreamRoute, Streams};
 
@@ -25,24 +25,44 @@ struct Filled {
 pub struct Tables {
     filled: HashMap<Arc<ObjectKey>, Vec<Filled>>,
     served: HashMap<Arc<ObjectKey>, BTreeMap<Place, Arc<PortTable>>>,
+    room: Room,
 }
 
 impl Tables {
+    /// Takes the route in if there is room for it. If there is none, the attachment says so and has nothing to put anywhere.
+    pub fn admit(&mut self, id: &Id, attachment: &mut Attachment) {
+        if let Err(problem) = self.room.take(id, &attachment.weights) {
+            attachment.refuse(&problem);
+        }
+    }
+
+    /// The route has no place any more.
+    pub fn release(&mut self, id: &Id) {
+        self.room.give_back(id);
+    }
+
+    /// Routes that were refused and that there is room for by now; each is given once.
+    pub fn admissible(&mut self) -> Vec<Id> {
+        self.room.admissible()
+    }
+
     #[cfg(test)]
-    pub fn new<'a>(attachments: impl Iterator<Item = &'a Attachment>) -> Self {
+    pub fn fill<'a>(&mut self, attachments: impl Iterator<Item = &'a Attachment>) {
         let mut gathered: HashMap<_, Vec<&Placed>> = HashMap::new();
         for placed in attachments.flat_map(|attachment| &attachment.placed) {
             gathered.entry((placed.gateway.clone(), placed.listener)).or_default().push(placed);
         }
-        let mut this = Self::default();
         for ((gateway, listener), all) in gathered {
             let mut streams: Vec<_> = all.iter().flat_map(|placed| placed.streams.iter().cloned()).collect();
             streams.sort_by(|a, b| a.order.cmp(&b.order));
-            let http = HttpRoutes::new(all.iter().flat_map(|placed| placed.entries.iter().cloned()));
+            let of = |placed: &&Placed| {
+                let rules = placed.rules.clone();
+                placed.hosts.iter().map(move |(host, named)| (host.clone(), *named, rules.clone())).collect::<Vec<_>>()
+            };
+            let http = HttpRoutes::new(all.iter().flat_map(of));
             let filled = Filled { http: Arc::new(http), streams: Arc::new(streams), attached: all.len() };
-            *this.of(&gateway, listener) = filled;
+            *self.of(&gateway, listener) = filled;
         }
-        this
     }
 
     fn of(&mut self, gateway: &Arc<ObjectKey>, listener: usize) -> &mut Filled {
@@ -60,9 +80,9 @@ impl Tables {
     pub fn insert(&mut self, placed: &Placed) {
         let one = self.of(&placed.gateway, placed.listener);
         one.attached += 1;
-        if !placed.entries.is_empty() {
+        if !placed.rules.is_empty() && !placed.hosts.is_empty() {
             let http = Arc::make_mut(&mut one.http);
-            placed.entries.iter().for_each(|(hostname, entry)| http.insert(hostname.as_ref(), entry));
+            placed.hosts.iter().for_each(|(hostname, named)| http.insert(hostname.as_ref(), *named, &placed.rules));
         }
         for stream in &placed.streams {
             let place = one.streams.partition_point(|known| known.order <= stream.order);
@@ -73,9 +93,9 @@ impl Tables {
     pub fn remove(&mut self, placed: &Placed) {
         let one = self.of(&placed.gateway, placed.listener);
         one.attached = one.attached.saturating_sub(1);
-        if !placed.entries.is_empty() {
+        if !placed.rules.is_empty() && !placed.hosts.is_empty() {
             let http = Arc::make_mut(&mut one.http);
-            placed.entries.iter().for_each(|(hostname, entry)| http.remove(hostname.as_ref(), entry));
+            placed.hosts.iter().for_each(|(hostname, named)| http.remove(hostname.as_ref(), *named, &placed.rules));
         }
         if !placed.streams.is_empty() {
             let is_other = |known: &Arc<StreamRoute>| !placed.streams.iter().any(|one| Arc::ptr_eq(one, known));

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use ferry_client::ObjectKey;
 use serde_json::{Value, json};
 
 use super::objects::Objects;
@@ -161,7 +162,7 @@ fn a_grant_lets_a_reference_cross_namespaces() {
                 "to": [{ "group": "", "kind": "Service", "name": name }],
             },
         });
-        objects.grants = [read(grant)].into();
+        objects.set_grant(&ObjectKey::new("n", "grant"), Some(read(grant)));
         assert_eq!(refs(&objects), want, "{kind} {name:?}");
     }
 }

@@ -16,63 +16,126 @@ use tokio::time::Instant;
 use super::apr1;
 use crate::table::BasicAuth;
 
-/// Hashes that are made to be slow are computed so many at a time.
+/// Hashes that are made to be slow are computed so many at a time, and one of each owner.
 const AT_ONCE: usize = 2;
+/// So many requests of one owner wait for theirs.
+const MOST_WAITING: usize = 32;
 /// A password that was right is known for a while: browsers send it with every request.
 const KNOWN: Duration = Duration::from_secs(300);
+/// Of one owner.
 const MOST_KNOWN: usize = 1024;
+/// Owners beyond are looked through for those that nobody asks any more.
+const MANY_OWNERS: usize = 256;
 /// A hash of this cost takes about a second; nobody gets more of the machine's time.
 const MOST_COST: u32 = 14;
 const MOST_PASSWORD: usize = 1024;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    Yes,
+    No,
+    /// It would have to wait for too many others.
+    Busy,
+}
+
+impl From<bool> for Admitted {
+    fn from(is_right: bool) -> Self {
+        if is_right { Self::Yes } else { Self::No }
+    }
+}
+
 pub struct Passwords {
     slow: Arc<Semaphore>,
+    owners: Mutex<HashMap<Arc<str>, Arc<Owner>>>,
+}
+
+/// Whoever writes slow hashes makes nobody else wait for them, nor forgotten.
+struct Owner {
+    turn: Arc<Semaphore>,
+    places: Arc<Semaphore>,
     /// Digests of hash and password.
     known: Mutex<HashMap<[u8; 32], Instant>>,
 }
 
+impl Default for Owner {
+    fn default() -> Self {
+        let (turn, places) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(MOST_WAITING)));
+        Self { turn, places, known: Mutex::default() }
+    }
+}
+
+impl Owner {
+    fn knows(&self, digest: &[u8; 32]) -> bool {
+        self.known.lock().get(digest).is_some_and(|since| since.elapsed() < KNOWN)
+    }
+
+    fn remember(&self, digest: [u8; 32]) {
+        let mut known = self.known.lock();
+        if known.len() >= MOST_KNOWN {
+            known.retain(|_, since| since.elapsed() < KNOWN);
+        }
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(digest, Instant::now());
+    }
+
+    fn is_quiet(&self) -> bool {
+        let all_old = self.known.lock().values().all(|since| since.elapsed() >= KNOWN);
+        all_old && self.places.available_permits() == MOST_WAITING
+    }
+}
+
 impl Default for Passwords {
     fn default() -> Self {
-        Self { slow: Arc::new(Semaphore::new(AT_ONCE)), known: Mutex::default() }
+        Self { slow: Arc::new(Semaphore::new(AT_ONCE)), owners: Mutex::default() }
     }
 }
 
 impl Passwords {
-    pub async fn admits(&self, auth: &BasicAuth, headers: &HeaderMap) -> bool {
-        let Some((user, password)) = credentials(headers) else { return false };
-        let Some(hash) = auth.users.get(user.as_str()) else { return false };
+    pub async fn admits(&self, auth: &BasicAuth, headers: &HeaderMap) -> Admitted {
+        let Some((user, password)) = credentials(headers) else { return Admitted::No };
+        let Some(hash) = auth.users.hash(&user) else { return Admitted::No };
         match Kind::of(hash) {
-            Kind::Fast => verify(hash, &password),
-            Kind::Slow => self.verify_slowly(hash, password).await,
-            Kind::Unknown => false,
+            Kind::Fast => verify(hash, &password).into(),
+            Kind::Slow => self.verify_slowly(&auth.owner, hash, password).await,
+            Kind::Unknown => Admitted::No,
         }
     }
 
-    async fn verify_slowly(&self, hash: &str, password: String) -> bool {
+    fn owner(&self, name: &Arc<str>) -> Arc<Owner> {
+        let mut owners = self.owners.lock();
+        if owners.len() >= MANY_OWNERS && !owners.contains_key(name) {
+            owners.retain(|_, owner| Arc::strong_count(owner) > 1 || !owner.is_quiet());
+        }
+        owners.entry(name.clone()).or_default().clone()
+    }
+
+    async fn verify_slowly(&self, owner: &Arc<str>, hash: &str, password: String) -> Admitted {
         let digest: [u8; 32] =
             Sha256::new().chain_update(hash).chain_update([0]).chain_update(&password).finalize().into();
-        if self.known.lock().get(&digest).is_some_and(|since| since.elapsed() < KNOWN) {
-            return true;
+        let owner = self.owner(owner);
+        if owner.knows(&digest) {
+            return Admitted::Yes;
         }
-        let Ok(permit) = self.slow.clone().acquire_owned().await else { return false };
+        let Ok(place) = owner.places.clone().try_acquire_owned() else { return Admitted::Busy };
+        let Ok(turn) = owner.turn.clone().acquire_owned().await else { return Admitted::No };
+        // Whoever waited in front may have brought the same.
+        if owner.knows(&digest) {
+            return Admitted::Yes;
+        }
+        let Ok(permit) = self.slow.clone().acquire_owned().await else { return Admitted::No };
         let hash = hash.to_owned();
         let verified = tokio::task::spawn_blocking(move || {
             // A client that hangs up does not end the work, and so does not make room for more of it.
-            let _permit = permit;
+            let _held = (permit, turn, place);
             verify(&hash, &password)
         });
         let right = verified.await.unwrap_or(false);
         if right {
-            let mut known = self.known.lock();
-            if known.len() >= MOST_KNOWN {
-                known.retain(|_, since| since.elapsed() < KNOWN);
-            }
-            if known.len() >= MOST_KNOWN {
-                known.clear();
-            }
-            known.insert(digest, Instant::now());
+            owner.remember(digest);
         }
-        right
+        right.into()
     }
 }
 
@@ -127,6 +190,7 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Users;
 
     #[tokio::test]
     async fn only_who_knows_the_password_comes_in() {
@@ -138,8 +202,8 @@ mod tests {
             ("e", "$apr1$TqI9WECO$LHZB2DqRlk9nObiB6vJG9."),
             ("f", "$2y$31$abcdefghijklmnopqrstuuabcdefghijklmnopqrstuvwxyzabcdef"),
         ];
-        let users = users.iter().map(|(user, hash)| ((*user).into(), (*hash).into())).collect();
-        let auth = BasicAuth { realm: "r".into(), users };
+        let lines: String = users.iter().map(|(user, hash)| format!("{user}:{hash}\n")).collect();
+        let auth = BasicAuth { realm: "r".into(), owner: "n".into(), users: Arc::new(Users::read(&lines)) };
         let passwords = Passwords::default();
         for (text, want) in [
             ("a:password", true),
@@ -159,26 +223,39 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, format!("Basic {}", STANDARD.encode(text)).parse().unwrap());
-            assert_eq!(passwords.admits(&auth, &headers).await, want, "{text}");
+            assert_eq!(passwords.admits(&auth, &headers).await, Admitted::from(want), "{text}");
         }
-        assert!(!passwords.admits(&auth, &HeaderMap::new()).await);
+        assert_eq!(passwords.admits(&auth, &HeaderMap::new()).await, Admitted::No);
     }
 
-    /// Whoever asked and hung up a thousand times had a thousand hashes computed at once.
+    /// Whoever asked and hung up a thousand times had a thousand hashes computed at once; and whoever asked for very slow ones
+    /// made all others wait.
     #[test]
-    fn who_hangs_up_makes_no_room_for_more_work() {
+    fn who_asks_too_often_makes_nobody_else_wait() {
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().expect("a runtime");
         runtime.block_on(async {
             let (go_on, held) = std::sync::mpsc::channel::<()>();
             let busy = tokio::task::spawn_blocking(move || held.recv());
             let passwords = Passwords::default();
+            let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+            let ask = |owner| passwords.verify_slowly(owner, "$2y$04$abcdefghijklmnopqrstuu", "x".to_owned());
+            let now = futures::FutureExt::now_or_never;
             for _ in 0..3 {
-                let asked = passwords.verify_slowly("$2y$04$abcdefghijklmnopqrstuu", "x".to_owned());
-                assert_eq!(futures::FutureExt::now_or_never(asked), None);
+                assert_eq!(now(ask(&a)), None);
             }
-            assert_eq!(passwords.slow.available_permits(), 0, "the work still has to be done");
+            assert_eq!(passwords.slow.available_permits(), AT_ONCE - 1, "one of them is under way");
+            let mut waiting: Vec<_> = (1..MOST_WAITING).map(|_| Box::pin(ask(&a))).collect();
+            for one in &mut waiting {
+                assert_eq!(futures::FutureExt::now_or_never(one), None);
+            }
+            assert_eq!(now(ask(&a)), Some(Admitted::Busy));
+            assert_eq!(now(ask(&b)), None);
+            assert_eq!(passwords.slow.available_permits(), 0, "another one has its turn at once");
             go_on.send(()).expect("somebody waits");
             busy.await.expect("done").expect("told");
+            for one in waiting {
+                assert_eq!(one.await, Admitted::No);
+            }
             let all = u32::try_from(AT_ONCE).expect("a number");
             drop(passwords.slow.acquire_many(all).await.expect("open"));
         });

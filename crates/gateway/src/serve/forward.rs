@@ -17,7 +17,7 @@ use super::persistence::{self, Session};
 use super::pool::{Failure, Sent};
 use super::request::Origin;
 use super::{Shared, answer, upgrade};
-use crate::table::{Backend, Broken, Entry, Filters, Protocol, Rule, Target, Weighted};
+use crate::table::{Backend, Broken, Entry, Filters, Protocol, Retry, Rule, Target, Weighted};
 use crate::trace::Stop;
 
 /// Bodies up to this are kept while an answer may still ask for another try, or for mirrors.
@@ -77,6 +77,7 @@ pub async fn forward(
     if !rule.has_backends {
         return fail(Stop::NoBackend);
     }
+    let Some(passed) = shared.passages.read(&parts.headers) else { return fail(Stop::Loop) };
     let affinity = rule.extras.as_ref().and_then(|extras| extras.affinity.as_ref());
     let session = affinity.and_then(|affinity| Session::read(affinity, &parts.headers));
     let remembered = session.and_then(|session| session.find(&rule.split));
@@ -101,9 +102,10 @@ pub async fn forward(
         Some(most) => limited(body, most),
         None => body,
     };
-    let is_retried = rule.retry.as_ref().is_some_and(|retry| retry.attempts > 0);
-    let has_mirrors = !rule.filters.mirrors.is_empty() || !weighted.filters.mirrors.is_empty();
-    let body = match is_retried || has_mirrors {
+    let is_first = !passed.again;
+    let retry = rule.retry.as_ref().filter(|retry| is_first && retry.attempts > 0);
+    let has_mirrors = is_first && !(rule.filters.mirrors.is_empty() && weighted.filters.mirrors.is_empty());
+    let body = match retry.is_some() || has_mirrors {
         _ if http_body::Body::is_end_stream(&body) => Ok(Sendable::Whole(Bytes::new())),
         true => Sendable::gather(body, MOST_KEPT).await,
         false => Ok(Sendable::Stream(body)),
@@ -118,13 +120,14 @@ pub async fn forward(
             edit.apply(&mut parts.headers);
         }
     }
+    passed.write(&mut parts.headers);
     if has_mirrors {
         mirror(shared, entry, weighted, host, &parts, &body);
     }
     if !rewrite(&mut parts, host, entry, &[&weighted.filters, &rule.filters]) {
         return fail(Stop::Rewrite);
     }
-    let sent = Attempts { shared, rule, backend: &backend, sticky, parts: &parts };
+    let sent = Attempts { shared, rule, retry, backend: &backend, sticky, parts: &parts };
     let mut outcome = sent.run(body, grpc).await;
     if outcome.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let on_backend = outcome.response.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
@@ -264,6 +267,7 @@ fn outgoing(parts: &Parts, backend: &Backend, body: Body) -> Request<Body> {
 struct Attempts<'a> {
     shared: &'a Arc<Shared>,
     rule: &'a Rule,
+    retry: Option<&'a Retry>,
     backend: &'a Arc<Backend>,
     sticky: Option<SocketAddr>,
     parts: &'a Parts,
@@ -299,7 +303,7 @@ impl Attempts<'_> {
             });
             let verdict = self.attempt(endpoint, body).await;
             let left = |most: u32| sent_again < most;
-            let retry = self.rule.retry.as_ref();
+            let retry = self.retry;
             let again = match &verdict {
                 Verdict::Unreached(..) => retry.map_or_else(|| left(OTHERS), |retry| left(retry.attempts)),
                 Verdict::Answer(response, _) => retry.is_some_and(|retry| {

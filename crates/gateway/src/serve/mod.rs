@@ -11,6 +11,7 @@ mod forward;
 mod hello;
 mod line;
 mod metrics;
+mod passed;
 mod persistence;
 mod pool;
 mod proxy_protocol;
@@ -40,6 +41,8 @@ pub struct Shared {
     pub access_log: Option<AccessLog>,
     pub passwords: auth::Passwords,
     pub rates: rates::Rates,
+    /// Requests that come back are known by it.
+    pub passages: passed::Passages,
     /// Who may be told the way of a request (`told`).
     pub told: told::Tokens,
     pub tasks: Tasks,
@@ -53,6 +56,7 @@ impl Shared {
             access_log,
             passwords: auth::Passwords::default(),
             rates: rates::Rates::default(),
+            passages: passed::Passages::default(),
             told: told::Tokens::default(),
             tasks: tasks.clone(),
         });

@@ -12,12 +12,20 @@ use crate::table::RateLimit;
 
 /// Clients that are remembered. Those beyond share one place for each limit.
 const MOST: usize = 100_000;
+/// While there is no room, it is looked for so often: that is to look at all of them.
+const LOOK: u64 = 1_000_000_000;
 
 type Key = (Arc<str>, IpAddr);
 
 pub struct Rates {
     start: Instant,
-    due: Mutex<HashMap<Key, u64>>,
+    due: Mutex<Due>,
+}
+
+#[derive(Default)]
+struct Due {
+    all: HashMap<Key, u64>,
+    looked: Option<u64>,
 }
 
 impl Default for Rates {
@@ -37,10 +45,13 @@ impl Rates {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let step = nanos(limit.interval);
         let room = step.saturating_mul(u64::from(limit.burst));
-        let mut due = self.due.lock();
+        let Due { all: due, looked } = &mut *self.due.lock();
         let mut key = (limit.zone.clone(), network(client));
         if due.len() >= MOST && !due.contains_key(&key) {
-            due.retain(|_, due| *due > now);
+            if looked.is_none_or(|looked| now.saturating_sub(looked) >= LOOK) {
+                *looked = Some(now);
+                due.retain(|_, due| *due > now);
+            }
             if due.len() >= MOST {
                 key.1 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
             }
@@ -68,7 +79,7 @@ mod tests {
     use super::*;
 
     fn limit(burst: u32) -> RateLimit {
-        RateLimit { zone: "z".into(), interval: Duration::from_millis(100), burst, exempt: Vec::new() }
+        RateLimit { zone: "z".into(), interval: Duration::from_millis(100), burst, exempt: Arc::default() }
     }
 
     #[test]
@@ -108,7 +119,13 @@ mod tests {
         for number in 0..u32::try_from(MOST).unwrap() + 1000 {
             let _ = rates.admit_at(&limit, IpAddr::V4(number.into()), 0);
         }
-        assert!(rates.due.lock().len() <= MOST + 1);
+        assert!(rates.due.lock().all.len() <= MOST + 1);
+        // While all are there still, nobody looks at each of them again and again.
+        let began = Instant::now();
+        for number in 0..10_000_u32 {
+            let _ = rates.admit_at(&limit, IpAddr::V4((200 << 24 | number).into()), 1);
+        }
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         // Those who came last share: they are limited together, and nobody else is.
         assert!(rates.admit_at(&limit, [200, 0, 0, 1].into(), 0).is_err());
         assert!(rates.admit_at(&limit, IpAddr::V4(5.into()), 0).is_ok());

@@ -11,12 +11,13 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
 
 use super::access_log::{Line, beginning};
+use super::auth::Admitted;
 use super::body::{AtEnd, Watched};
 use super::forward::{self, Because, Outcome};
 use super::told::{self, Way};
 use super::traced::Traced;
 use super::{Shared, answer, compression, cors};
-use crate::table::{Entry, Extras, Head, PathMatcher, PortTable, Redirect};
+use crate::table::{Entry, Extras, Head, PathMatcher, PortTable, Redirect, Taken, TooMuch};
 use crate::trace::{Stop, micros};
 
 /// What is known of the connection that a request came on.
@@ -151,7 +152,7 @@ pub struct Record {
     matching: Duration,
     table: Arc<PortTable>,
     listener: Option<Arc<str>>,
-    rule: Option<Arc<Entry>>,
+    rule: Option<Taken>,
     /// What there is instead of a route for it, where that is told.
     near: Vec<String>,
 }
@@ -242,7 +243,7 @@ pub async fn handle(
 }
 
 /// A listener by name, and the rule that a request takes there; or why none does, and the listener that has no rule for it.
-type Found = Result<(Arc<str>, Arc<Entry>), (Stop, Option<Arc<str>>)>;
+type Found = Result<(Arc<str>, Taken), (Stop, Option<Arc<str>>)>;
 
 /// The rule for a request, and the listener that has it. A connection whose name chose one listener is not good for the
 /// hosts of another.
@@ -263,8 +264,10 @@ fn find(origin: &Origin, table: &PortTable, head: &Head<'_>) -> Found {
             }
             continue;
         }
-        if let Some(entry) = listener.http.find(head) {
-            return Ok((listener.name.clone(), entry.clone()));
+        match listener.http.find(head) {
+            Ok(Some(entry)) => return Ok((listener.name.clone(), entry)),
+            Ok(None) => {}
+            Err(TooMuch) => return Err((Stop::TooMuchWork, Some(listener.name.clone()))),
         }
         if failure.0 == Stop::NoListener {
             failure = (Stop::NoRoute, Some(listener.name.clone()));
@@ -335,11 +338,11 @@ async fn refuse(
 ) -> Option<Response<Body>> {
     let client = client.to_canonical();
     let error = |stop| Some(answer::error(stop, grpc));
-    if !extras.sources.is_empty() && !extras.sources.iter().any(|range| range.contains(&client)) {
+    if !extras.sources.is_empty() && !extras.sources.contains(client) {
         return error(Stop::SourceRange);
     }
     for limit in &extras.rates {
-        if limit.exempt.iter().any(|range| range.contains(&client)) {
+        if limit.exempt.contains(client) {
             continue;
         }
         if let Err(pause) = shared.rates.admit(limit, client) {
@@ -355,17 +358,18 @@ async fn refuse(
     {
         return error(Stop::BodyTooLong);
     }
-    if let Some(users) = &extras.basic_auth
-        && !is_preflight
-        && !shared.passwords.admits(users, headers).await
-    {
-        let mut refused = answer::error(Stop::Password, grpc);
-        if let Ok(value) = HeaderValue::from_str(&format!("Basic realm=\"{}\"", users.realm)) {
-            refused.headers_mut().insert(WWW_AUTHENTICATE, value);
+    let users = extras.basic_auth.as_ref().filter(|_| !is_preflight)?;
+    match shared.passwords.admits(users, headers).await {
+        Admitted::Yes => None,
+        Admitted::Busy => error(Stop::Busy),
+        Admitted::No => {
+            let mut refused = answer::error(Stop::Password, grpc);
+            if let Ok(value) = HeaderValue::from_str(&format!("Basic realm=\"{}\"", users.realm)) {
+                refused.headers_mut().insert(WWW_AUTHENTICATE, value);
+            }
+            Some(refused)
         }
-        return Some(refused);
     }
-    None
 }
 
 fn redirected(

@@ -147,19 +147,19 @@ impl Sockets {
         let tables: Vec<_> = self.open.values().map(|open| open.table.load_full()).collect();
         let all: Vec<_> = tables.iter().flat_map(|table| std::iter::once(table).chain(&table.fallback)).collect();
         let (mut backends, mut routes, mut gateways) = (HashMap::new(), HashSet::new(), HashSet::new());
+        let mut seen = HashSet::new();
         for table in all {
             gateways.insert(&table.gateway);
-            for listener in &table.listeners {
-                for entry in listener.http.entries() {
-                    routes.insert(&*entry.rule.route);
-                    let mirrors = entry.rule.filters.mirrors.iter().map(|mirror| &mirror.target);
-                    let targets = entry.rule.split.backends.iter().flat_map(|one| {
-                        std::iter::once(&one.target).chain(one.filters.mirrors.iter().map(|mirror| &mirror.target))
-                    });
-                    for target in targets.chain(mirrors) {
-                        let Target::Backend(backend) = target else { continue };
-                        backends.insert(Arc::as_ptr(backend), backend);
-                    }
+            let rules = table.listeners.iter().flat_map(|listener| listener.http.rules(&mut seen));
+            for entry in rules.flat_map(|rules| rules.iter()) {
+                routes.insert(&*entry.rule.route);
+                let mirrors = entry.rule.filters.mirrors.iter().map(|mirror| &mirror.target);
+                let targets = entry.rule.split.backends.iter().flat_map(|one| {
+                    std::iter::once(&one.target).chain(one.filters.mirrors.iter().map(|mirror| &mirror.target))
+                });
+                for target in targets.chain(mirrors) {
+                    let Target::Backend(backend) = target else { continue };
+                    backends.insert(Arc::as_ptr(backend), backend);
                 }
             }
         }

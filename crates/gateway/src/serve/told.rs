@@ -98,7 +98,7 @@ pub fn near(table: &PortTable, head: &Head<'_>) -> Vec<String> {
 
 fn rules(table: &PortTable, listener: &Listener, head: &Head<'_>, found: &mut Vec<String>) {
     let before = found.len();
-    let mut entries: Vec<_> = listener.http.of_host(head.host).collect();
+    let mut entries = listener.http.of_host(head.host);
     // Those that only want something else of the request come nearest.
     entries.sort_by_key(|entry| !entry.matcher.path.matches(head.path));
     for entry in entries {

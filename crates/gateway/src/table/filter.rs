@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
-use regex::Regex;
 use tokio::sync::Semaphore;
 
-use super::{PathMatcher, Target};
+use super::{Expression, PathMatcher, Target};
 
 /// All filters of a rule or of a backend, in the order in which they are applied.
 #[derive(Clone, Debug, Default)]
@@ -75,12 +74,12 @@ pub struct Rewrite {
     pub hostname: Option<HeaderValue>,
     pub path: Option<PathRewrite>,
     /// What nginx's `rewrite-target` does: the replacement may name groups of the expression.
-    pub pattern: Option<(Regex, Box<str>)>,
+    pub pattern: Option<(Expression, Arc<str>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathRewrite {
-    Full(Box<str>),
+    Full(Arc<str>),
     /// Instead of the prefix that matched.
     Prefix(Box<str>),
 }
@@ -161,8 +160,8 @@ mod tests {
         ] {
             assert_eq!(rewrite.apply(path, &matched), want, "{rewrite:?} of {path}");
         }
-        let target =
-            Rewrite { pattern: Some((Regex::new("^/a(/|$)(.*)").unwrap(), "/$2".into())), ..Rewrite::default() };
+        let pattern = Expression::new(regex::Regex::new("^/a(/|$)(.*)").unwrap(), 0);
+        let target = Rewrite { pattern: Some((pattern, "/$2".into())), ..Rewrite::default() };
         assert_eq!(target.path("/a/b/c", &prefix("/a")).as_deref(), Some("/b/c"));
     }
 

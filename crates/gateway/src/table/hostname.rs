@@ -1,12 +1,14 @@
 //! Hostnames of listeners and routes: exact ones and wildcards.
 
+use std::sync::Arc;
+
 /// What a host is compared with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hostname {
-    Exact(Box<str>),
+    Exact(Arc<str>),
     /// `*.example.com` is kept as `.example.com`.
     Wildcard {
-        suffix: Box<str>,
+        suffix: Arc<str>,
         depth: Depth,
     },
 }

@@ -1,13 +1,10 @@
 //! The HTTP rules of a listener.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
-
 use super::matching::Rank;
-use super::{Filters, Matcher, Specificity, Split};
+use super::{Filters, Matcher, Ranges, Split, Users};
 
 /// What happens to a request that matched.
 #[derive(Debug)]
@@ -23,7 +20,8 @@ pub struct Rule {
     pub request_timeout: Option<Duration>,
     pub backend_timeout: Option<Duration>,
     pub retry: Option<Retry>,
-    pub extras: Option<Box<Extras>>,
+    /// Shared by all rules that have the same.
+    pub extras: Option<Arc<Extras>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +36,7 @@ pub struct Retry {
 pub struct Extras {
     pub most_body: Option<u64>,
     /// Empty: everybody.
-    pub sources: Vec<IpNet>,
+    pub sources: Ranges,
     pub basic_auth: Option<BasicAuth>,
     pub affinity: Option<Affinity>,
     pub connect_timeout: Option<Duration>,
@@ -50,7 +48,7 @@ pub struct Extras {
 
 impl Extras {
     /// None: there is nothing extra.
-    pub fn used(self) -> Option<Box<Self>> {
+    pub fn used(self) -> Option<Arc<Self>> {
         let Self { most_body, sources, basic_auth, affinity, connect_timeout, rates, compress } = &self;
         let is_used = most_body.is_some()
             || !sources.is_empty()
@@ -59,7 +57,7 @@ impl Extras {
             || connect_timeout.is_some()
             || !rates.is_empty()
             || *compress;
-        is_used.then(|| Box::new(self))
+        is_used.then(|| Arc::new(self))
     }
 }
 
@@ -72,14 +70,16 @@ pub struct RateLimit {
     pub interval: Duration,
     /// So many more may come at once.
     pub burst: u32,
-    pub exempt: Vec<IpNet>,
+    pub exempt: Arc<Ranges>,
 }
 
 #[derive(Clone, Debug)]
 pub struct BasicAuth {
     pub realm: Box<str>,
-    /// Lines of an htpasswd file; without any nobody comes in.
-    pub users: HashMap<Box<str>, Box<str>>,
+    /// Whose they are: those of one namespace wait for each other, not for anybody else.
+    pub owner: Arc<str>,
+    /// Without any nobody comes in.
+    pub users: Arc<Users>,
 }
 
 /// A cookie or a header that leads back to the same endpoint of the same backend.
@@ -99,6 +99,7 @@ pub enum Carrier {
     Header,
 }
 
+/// A rule of a route, for one of its matches.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub matcher: Matcher,
@@ -106,19 +107,13 @@ pub struct Entry {
     pub(super) order: Order,
 }
 
-/// Who goes first within a host: how precisely the route itself names the host, the match, the route's age and name, the
-/// rule's place in it, and the match's place in the rule.
-pub type Order = (std::cmp::Reverse<Specificity>, Rank, (i64, Arc<str>), (usize, usize));
+/// Who goes first among those whose routes name the host as precisely: the match, the route's age and name, the rule's place
+/// in it, and the match's place in the rule.
+pub type Order = (Rank, (i64, Arc<str>), (usize, usize));
 
 impl Entry {
-    pub fn new(
-        matcher: Matcher,
-        rule: Arc<Rule>,
-        named: Specificity,
-        route: (i64, Arc<str>),
-        place: (usize, usize),
-    ) -> Self {
-        let order = (std::cmp::Reverse(named), matcher.rank(), route, place);
+    pub fn new(matcher: Matcher, rule: Arc<Rule>, route: (i64, Arc<str>), place: (usize, usize)) -> Self {
+        let order = (matcher.rank(), route, place);
         Self { matcher, rule, order }
     }
 }

@@ -1,7 +1,9 @@
 //! What a request must look like to take a rule.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use http::header::HeaderName;
 use http::{HeaderMap, Method};
@@ -16,13 +18,72 @@ pub struct Head<'a> {
     pub headers: &'a HeaderMap,
 }
 
+/// How much may be done to find the rule for one request: about as many nanoseconds, or bytes that a small regular
+/// expression reads. Whoever writes routes also writes requests, and nobody else is to wait for either.
+const MOST_WORK: usize = 2 << 20;
+/// The memory of a regular expression that reads a byte in one step.
+const SMALL: usize = 4 << 10;
+
+/// It would take too much work to find the rule for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMuch;
+
+/// A request for which a rule is looked for, and how much was done already.
+pub struct Look<'a> {
+    head: &'a Head<'a>,
+    done: Cell<usize>,
+}
+
+impl<'a> Look<'a> {
+    pub fn new(head: &'a Head<'a>) -> Self {
+        Self { head, done: Cell::new(0) }
+    }
+
+    /// False: no more is done.
+    fn spend(&self, work: usize) -> bool {
+        self.done.set(self.done.get().saturating_add(work));
+        self.done.get() <= MOST_WORK
+    }
+
+    pub fn within(&self) -> Result<(), TooMuch> {
+        if self.done.get() <= MOST_WORK { Ok(()) } else { Err(TooMuch) }
+    }
+}
+
+/// A regular expression, which all who have the same one share: each copy of its own would hold memory to match with.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    regex: Arc<Regex>,
+    /// How much more than a small one it may have to do for each byte.
+    weight: usize,
+}
+
+impl Expression {
+    /// `size` is how much memory it takes.
+    pub fn new(regex: Regex, size: usize) -> Self {
+        Self { regex: Arc::new(regex), weight: size.div_ceil(SMALL).max(1) }
+    }
+
+    fn work(&self, text: &str) -> usize {
+        self.weight.saturating_mul(text.len() + 16)
+    }
+}
+
+impl std::ops::Deref for Expression {
+    type Target = Regex;
+
+    fn deref(&self) -> &Regex {
+        &self.regex
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum PathMatcher {
     Exact(Box<str>),
     /// By elements: `/a` has `/a/b`, not `/ab`. Without its last slash; `/` is empty.
     Prefix(Box<str>),
     /// The whole path.
-    Regex(Regex),
+    Regex(Expression),
 }
 
 impl PathMatcher {
@@ -41,6 +102,13 @@ impl PathMatcher {
         }
     }
 
+    fn work(&self, path: &str) -> usize {
+        match self {
+            Self::Regex(regex) => regex.work(path),
+            _ => 1,
+        }
+    }
+
     /// The larger, the more precedence.
     fn rank(&self) -> (u8, usize) {
         match self {
@@ -54,7 +122,7 @@ impl PathMatcher {
 #[derive(Clone, Debug)]
 pub enum Text {
     Exact(Box<str>),
-    Regex(Regex),
+    Regex(Expression),
 }
 
 impl Text {
@@ -69,6 +137,13 @@ impl Text {
         match self {
             Self::Exact(exact) => **exact == *value,
             Self::Regex(regex) => regex.is_match(value),
+        }
+    }
+
+    fn work(&self, value: &str) -> usize {
+        match self {
+            Self::Exact(_) => 1,
+            Self::Regex(regex) => regex.work(value),
         }
     }
 }
@@ -94,16 +169,19 @@ impl Matcher {
         (Reverse(self.path.rank()), self.method.is_none(), Reverse(self.headers.len()), Reverse(self.query.len()))
     }
 
-    pub fn matches(&self, head: &Head<'_>) -> bool {
-        self.path.matches(head.path)
-            && self.method.as_ref().is_none_or(|method| method == head.method)
-            && self
-                .headers
-                .iter()
-                .all(|(name, text)| header(head.headers, name).is_some_and(|value| text.matches(&value)))
-            && self.query.iter().all(|(name, text)| {
-                parameter(head.query.unwrap_or_default(), name).is_some_and(|value| text.matches(&value))
-            })
+    /// False as well when it would take too much work to know.
+    pub fn matches(&self, look: &Look<'_>) -> bool {
+        let head = look.head;
+        if !look.spend(self.path.work(head.path)) || !self.path.matches(head.path) {
+            return false;
+        }
+        let fits = |text: &Text, value: Option<Cow<'_, str>>| {
+            value.is_some_and(|value| look.spend(value.len() / 8 + text.work(&value)) && text.matches(&value))
+        };
+        let query = head.query.unwrap_or_default();
+        self.method.as_ref().is_none_or(|method| method == head.method)
+            && self.headers.iter().all(|(name, text)| look.spend(16) && fits(text, header(head.headers, name)))
+            && self.query.iter().all(|(name, text)| look.spend(16 + query.len()) && fits(text, parameter(query, name)))
     }
 
     /// The first thing that a request does not have, in words; None where it fits.
@@ -181,7 +259,7 @@ mod tests {
 
     #[test]
     fn paths_match() {
-        let regex = PathMatcher::Regex(Regex::new("^(?:/a/[0-9]+)$").unwrap());
+        let regex = PathMatcher::Regex(Expression::new(Regex::new("^(?:/a/[0-9]+)$").unwrap(), 0));
         for (matcher, path, want) in [
             (PathMatcher::Exact("/a".into()), "/a", true),
             (PathMatcher::Exact("/a".into()), "/a/", false),
@@ -219,7 +297,7 @@ mod tests {
             (Matcher { query: vec![("a".into(), exact("%"))], ..any.clone() }, Some("a=%"), true),
         ] {
             let head = Head { host: "", path: "/", query, method: &Method::GET, headers: &headers };
-            assert_eq!(matcher.matches(&head), want, "{matcher:?}");
+            assert_eq!(matcher.matches(&Look::new(&head)), want, "{matcher:?}");
         }
     }
 

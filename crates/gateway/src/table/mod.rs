@@ -6,6 +6,8 @@ mod hostname;
 mod hosts;
 mod http;
 mod matching;
+mod ranges;
+mod users;
 
 use std::sync::Arc;
 
@@ -14,9 +16,11 @@ use ipnet::IpNet;
 pub use backend::{Backend, BackendTls, Broken, Protocol, Split, Target, Weighted};
 pub use filter::{Cors, Filters, HeaderEdit, Mirror, PathRewrite, Redirect, Rewrite};
 pub use hostname::{Depth, Hostname, Specificity, specificity};
-pub use hosts::HttpRoutes;
+pub use hosts::{HttpRoutes, Rules, Taken, rules};
 pub use http::{Affinity, BasicAuth, Carrier, Entry, Extras, RateLimit, Retry, Rule};
-pub use matching::{Head, Matcher, PathMatcher, Text};
+pub use matching::{Expression, Head, Matcher, PathMatcher, Text, TooMuch};
+pub use ranges::Ranges;
+pub use users::Users;
 
 /// What is spoken at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

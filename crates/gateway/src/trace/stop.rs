@@ -16,9 +16,14 @@ pub enum Stop {
     /// The connection's name chose another listener than the host does.
     OtherListener,
     NoRoute,
+    /// Nobody knows whether a route has it.
+    TooMuchWork,
+    /// It came through here again and again.
+    Loop,
     SourceRange,
     RateLimit,
     Password,
+    Busy,
     BodyTooLong,
     BodyMissing,
     RouteFilter,
@@ -88,7 +93,8 @@ impl Stop {
             Self::Password => StatusCode::UNAUTHORIZED,
             Self::BodyTooLong => StatusCode::PAYLOAD_TOO_LARGE,
             Self::RequestTimeout | Self::BackendTimeout => StatusCode::GATEWAY_TIMEOUT,
-            Self::NoEndpoints => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoEndpoints | Self::TooMuchWork | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Verification | Self::Unreached | Self::NoAnswer | Self::Switched => StatusCode::BAD_GATEWAY,
             Self::RouteFilter
             | Self::BackendFilter
@@ -108,9 +114,12 @@ impl Stop {
             Self::BadPath => "the path has characters that it must not have",
             Self::NoListener | Self::NoRoute => "no route has this",
             Self::OtherListener => "this connection is for another host",
+            Self::TooMuchWork => "it takes too much work to find the route for this",
+            Self::Loop => "the request has come through this gateway before",
             Self::SourceRange => "this address is not let in",
             Self::RateLimit => "too many requests",
             Self::Password => "a password is needed",
+            Self::Busy => "too many passwords are being verified",
             Self::BodyTooLong => "the body is too long",
             Self::BodyMissing => "the body did not come",
             Self::RouteFilter => "a filter of the route cannot be carried out",
@@ -137,10 +146,11 @@ impl Stop {
             Self::TwoHosts | Self::NoHost | Self::BadHost | Self::BadPath | Self::NoListener | Self::OtherListener => {
                 Hop::Listener
             }
-            Self::NoRoute => Hop::Route,
+            Self::NoRoute | Self::TooMuchWork | Self::Loop => Hop::Route,
             Self::SourceRange
             | Self::RateLimit
             | Self::Password
+            | Self::Busy
             | Self::BodyTooLong
             | Self::BodyMissing
             | Self::RouteFilter
@@ -164,6 +174,11 @@ impl Stop {
             Self::SourceRange => "the route lets only certain addresses in, and this one is none of them",
             Self::RateLimit => "the route is asked too often from this address",
             Self::Password => "the route wants a password",
+            Self::Busy => "too many passwords of the route's namespace are being verified already",
+            Self::TooMuchWork => {
+                "the routes for this host have more regular expressions and other matches than are tried"
+            }
+            Self::Loop => "a backend of the route leads back to this gateway",
             Self::RequestTimeout => "the whole request took longer than the rule's timeout",
             Self::NoBackend => "the rule has no backend",
             Self::NoWeight => "all backends of the rule have weight 0",

@@ -80,6 +80,13 @@ impl Dirty {
         self.statuses.extend(state.frontend.sets.iter().map(|set| Id { kind: "ListenerSet", key: set.key.clone() }));
     }
 
+    /// Those of a Gateway that say how many routes are attached. A set that is refused has no listeners.
+    pub fn counts_of_routes(&mut self, state: &GatewayState) {
+        self.statuses.insert(Id { kind: "Gateway", key: (*state.key).clone() });
+        let sets = state.frontend.sets.iter().filter(|set| !set.listeners.is_empty());
+        self.statuses.extend(sets.map(|set| Id { kind: "ListenerSet", key: set.key.clone() }));
+    }
+
     pub fn ingress_statuses(&mut self, resolved: &Resolved) {
         let all = resolved.ingress.ingresses.iter();
         self.statuses.extend(all.map(|one| Id { kind: "Ingress", key: key(&one.metadata) }));
@@ -170,10 +177,15 @@ impl Incremental {
                 dirty.statuses.insert(Id { key, kind: "ListenerSet" });
             }
             Changed::Grant(key, now) => {
-                let old = self.objects.grants.set(&key, now.clone());
+                let old = self.objects.set_grant(&key, now.clone());
                 if differs(&old, &now, |grant| (&grant.metadata, &grant.spec)) {
+                    let is_there = |one: &ObjectKey| one.namespace == key.namespace;
+                    let mut policies = self.resolved.policies.config_maps.iter();
+                    dirty.policies |= policies.any(is_there);
+                    let refers = |state: &&GatewayState| state.secrets.iter().chain(&state.config_maps).any(is_there);
+                    let of = self.resolved.gateways.list.iter().filter(refers);
+                    dirty.gateways.extend(of.map(|state| (*state.key).clone()));
                     dirty.readers(&self.readers, &Reads::Grants(key.namespace));
-                    (dirty.all_gateways, dirty.policies) = (true, true);
                 }
             }
             Changed::Policy(key, now) => {

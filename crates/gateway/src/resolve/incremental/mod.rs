@@ -86,7 +86,11 @@ impl Incremental {
             self.policies(&mut dirty);
         }
         let is_resolved = dirty.policies || dirty.ingress || !touched.is_empty() || !dirty.routes.is_empty();
-        for id in std::mem::take(&mut dirty.routes) {
+        let routes = std::mem::take(&mut dirty.routes);
+        for id in attach::by_age(&self.objects, routes) {
+            self.route(id, &mut dirty, &mut touched);
+        }
+        for id in self.resolved.tables.admissible() {
             self.route(id, &mut dirty, &mut touched);
         }
         let mut endpoints_left = false;
@@ -103,7 +107,7 @@ impl Incremental {
         for gateway in &touched {
             let Some(state) = self.resolved.gateways.get(gateway) else { continue };
             self.resolved.tables.serve(state);
-            dirty.gateway_statuses(state);
+            dirty.counts_of_routes(state);
         }
         if tables {
             let (ports, conflicts) =
@@ -135,13 +139,14 @@ impl Incremental {
         let (objects, settings) = (&self.objects, &self.settings);
         self.resolved.gateways = gateways(objects, &self.resolved.classes, settings, &self.certificates, known);
         for state in &self.resolved.gateways.list {
-            if before.get(&state.key) != Some(&of(state)) {
+            let is_changed = all || changed.contains(&*state.key);
+            if is_changed || before.get(&state.key) != Some(&of(state)) {
                 touched.insert((*state.key).clone());
+                dirty.gateway_statuses(state);
             }
-            if !(all || changed.contains(&*state.key)) {
+            if !is_changed {
                 continue;
             }
-            touched.insert((*state.key).clone());
             let replaced = old.remove(&state.key);
             if replaced.as_ref().is_some_and(|old| old.is_same_to_routes(state)) {
                 continue;
@@ -158,30 +163,36 @@ impl Incremental {
     }
 
     fn policies(&mut self, dirty: &mut Dirty) {
-        let new = Policies::judge(&self.objects, &self.settings.system_authorities);
+        let new = Policies::judge(&self.objects, &self.certificates, &self.settings.system_authorities);
         for service in new.differing(&self.resolved.policies) {
             dirty.readers(&self.readers, &Reads::Service(service.clone()));
             dirty.ingress |= self.resolved.ingress.services.contains(service);
         }
         let id = |key: &ObjectKey| Id { kind: "BackendTLSPolicy", key: key.clone() };
-        dirty.statuses.extend(new.judged.iter().map(|judged| id(&judged.policy)));
+        dirty.statuses.extend(new.judged.keys().map(id));
         self.resolved.policies = new;
     }
 
     fn route(&mut self, id: Id, dirty: &mut Dirty, touched: &mut BTreeSet<ObjectKey>) {
         let Resolved { gateways, policies, routes, tables, ancestors, .. } = &mut self.resolved;
         let mut reach = |attachment: &Attachment, comes: bool| {
-            for (policy, gateway) in &attachment.ancestors {
-                let counts = ancestors.entry(policy.clone()).or_default();
+            for (service, gateway) in &attachment.ancestors {
+                let counts = ancestors.entry(service.clone()).or_default();
                 let count = counts.entry(gateway.clone()).or_default();
-                *count = if comes { *count + 1 } else { count.saturating_sub(1) };
+                let before = *count;
+                *count = if comes { before + 1 } else { before.saturating_sub(1) };
+                let is_other = (before == 0) != (*count == 0);
                 if *count == 0 {
                     counts.remove(gateway);
                 }
                 if counts.is_empty() {
-                    ancestors.remove(policy);
+                    ancestors.remove(service);
                 }
-                dirty.statuses.insert(Id { kind: "BackendTLSPolicy", key: policy.clone() });
+                if is_other {
+                    let of_service =
+                        policies.all(service).map(|policy| Id { kind: "BackendTLSPolicy", key: policy.clone() });
+                    dirty.statuses.extend(of_service);
+                }
             }
             touched.extend(attachment.placed.iter().map(|placed| (*placed.gateway).clone()));
         };
@@ -191,10 +202,12 @@ impl Incremental {
             reach(old, false);
             old.placed.iter().for_each(|placed| tables.remove(placed));
         }
+        tables.release(&id);
         let backends = Backends::new(&self.objects, &self.certificates, policies, &self.known);
         // The old one is there until the new one is made: backends that both have stay the same.
         let new = attach::find(&self.objects, &id).map(|route| attach::attach(&backends, gateways, route));
-        if let Some(new) = new.filter(|new| !new.parents.is_empty()) {
+        if let Some(mut new) = new.filter(|new| !new.parents.is_empty()) {
+            tables.admit(&id, &mut new);
             reach(&new, true);
             new.placed.iter().for_each(|placed| tables.insert(placed));
             routes.insert(name.unwrap_or_else(|| Arc::new(id.clone())), new);

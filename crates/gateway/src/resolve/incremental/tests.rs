@@ -409,7 +409,7 @@ fn changes_one_after_the_other_come_to_what_all_objects_come_to() {
         assert!(incremental.readers.values().flatten().all(|id| find(incremental.objects(), id).is_some()));
     }
     // Of all rounds: one alone may have no Gateway for a long time.
-    assert!(rules > 400 && written > 400, "{rules} rules, {written} statuses: it compares nothing");
+    assert!(rules > 400 && written > 200, "{rules} rules, {written} statuses: it compares nothing");
 }
 
 fn sorted(updates: &[Update]) -> Vec<String> {
@@ -447,7 +447,8 @@ fn endpoints_change_without_any_route() {
     ]);
     let backend = |incremental: &Incremental| {
         let table = incremental.resolved().ports.values().next().expect("a table").clone();
-        let entry = table.listeners[0].http.entries().next().expect("a rule").clone();
+        let rules = table.listeners[0].http.rules(&mut Default::default())[0].clone();
+        let entry = rules[0].clone();
         match &entry.rule.split.backends[0].target {
             Target::Backend(backend) => backend.clone(),
             Target::Broken(broken) => panic!("{broken:?}"),

@@ -200,3 +200,39 @@ async fn one_address_does_not_take_the_places_of_others() {
     assert!(connections.metrics("x").contains("x_connections{authenticated=\"false\"} 8\n"));
     tasks.stop(PATIENCE).await;
 }
+
+/// A route that leads back to its own Gateway, and copies and retries what it gets, kept the machine busy for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_come_back_are_stopped() {
+    let mut bed = Bed::http();
+    let counted = Arc::new(AtomicU64::new(0));
+    let count = counted.clone();
+    let watcher = crate::testing::served(&bed.tasks, false, None, move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async { Ok(Response::new(crate::testing::text("seen"))) }
+    })
+    .await;
+    let own = bed.at(8080);
+    add_service(&mut bed.objects, "self", &[own], None);
+    add_service(&mut bed.objects, "watcher", &[watcher], None);
+    let copy = |name: &str| json!({ "type": "RequestMirror", "requestMirror": { "backendRef": { "name": name, "port": 80 } } });
+    // What says that it was here is nothing that a route could take away.
+    let forget = json!({ "type": "RequestHeaderModifier", "requestHeaderModifier": { "remove": ["x-ferry-passed", "x-forwarded-for"] } });
+    bed.route(json!([{
+        "backendRefs": to("self"), "filters": [forget, copy("watcher"), copy("self"), copy("self")],
+        "retry": { "codes": [508], "attempts": 3, "backoff": "1ms" },
+    }]));
+    bed.apply();
+    let (status, text) = get(&client(false), &bed.url("/")).await;
+    assert_eq!((status.as_u16(), &*text), (508, "the request has come through this gateway before\n"));
+    tokio::time::timeout(PATIENCE, async {
+        while counted.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .expect("the copy comes");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(counted.load(Ordering::Relaxed), 1, "only the first passage makes copies");
+    bed.tasks.stop(PATIENCE).await;
+}
