@@ -1,8 +1,9 @@
 //! Public keys: of what kind they are, and whether a signature was made with their other half.
 
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA512_ASN1, ED25519,
-    RSA_PSS_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P256_SHA512_ASN1, ECDSA_P384_SHA256_ASN1,
+    ECDSA_P384_SHA384_ASN1, ECDSA_P384_SHA512_ASN1, ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA384_ASN1,
+    ECDSA_P521_SHA512_ASN1, ED25519, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key;
@@ -68,26 +69,38 @@ impl PublicKey {
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let algorithm: &'static dyn VerificationAlgorithm = match self.kind {
             KeyKind::Ed25519 => &ED25519,
-            KeyKind::Elliptic("P-256") => &ECDSA_P256_SHA256_ASN1,
-            KeyKind::Elliptic("P-384") => &ECDSA_P384_SHA256_ASN1,
-            KeyKind::Elliptic("P-521") => &ECDSA_P521_SHA256_ASN1,
+            KeyKind::Elliptic(_) => return self.verifies_over(256, message, signature),
             KeyKind::Rsa(_) => &RSA_PSS_2048_8192_SHA256,
-            KeyKind::Elliptic(_) | KeyKind::Other => return false,
+            KeyKind::Other => return false,
         };
         UnparsedPublicKey::new(algorithm, &self.bytes).verify(message, signature).is_ok()
     }
 
-    /// The same over the SHA-512, for the largest curve.
-    pub(crate) fn verifies_with_sha512(&self, message: &[u8], signature: &[u8]) -> bool {
-        self.kind == KeyKind::Elliptic("P-521")
-            && UnparsedPublicKey::new(&ECDSA_P521_SHA512_ASN1, &self.bytes).verify(message, signature).is_ok()
+    /// Whether a message was signed on a curve over a hash of so many bits: any of them goes with any curve.
+    pub(crate) fn verifies_over(&self, bits: u32, message: &[u8], signature: &[u8]) -> bool {
+        let algorithm: &'static dyn VerificationAlgorithm = match (self.kind, bits) {
+            (KeyKind::Elliptic("P-256"), 256) => &ECDSA_P256_SHA256_ASN1,
+            (KeyKind::Elliptic("P-256"), 384) => &ECDSA_P256_SHA384_ASN1,
+            (KeyKind::Elliptic("P-256"), 512) => &ECDSA_P256_SHA512_ASN1,
+            (KeyKind::Elliptic("P-384"), 256) => &ECDSA_P384_SHA256_ASN1,
+            (KeyKind::Elliptic("P-384"), 384) => &ECDSA_P384_SHA384_ASN1,
+            (KeyKind::Elliptic("P-384"), 512) => &ECDSA_P384_SHA512_ASN1,
+            (KeyKind::Elliptic("P-521"), 256) => &ECDSA_P521_SHA256_ASN1,
+            (KeyKind::Elliptic("P-521"), 384) => &ECDSA_P521_SHA384_ASN1,
+            (KeyKind::Elliptic("P-521"), 512) => &ECDSA_P521_SHA512_ASN1,
+            _ => return false,
+        };
+        UnparsedPublicKey::new(algorithm, &self.bytes).verify(message, signature).is_ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use aws_lc_rs::rand::SystemRandom;
-    use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
+    use aws_lc_rs::signature::{
+        ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING, EcdsaKeyPair,
+        Ed25519KeyPair, KeyPair as _,
+    };
     use rcgen::{
         CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData,
     };
@@ -118,10 +131,21 @@ mod tests {
         assert!(key.verifies(b"message", signature.as_ref()));
         assert!(!key.verifies(b"another", signature.as_ref()) && !key.verifies(b"message", b""));
 
-        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("a key");
-        let key = PublicKey { kind: KeyKind::Elliptic("P-256"), bytes: pair.public_key().as_ref().to_vec() };
-        let signature = pair.sign(&SystemRandom::new(), b"message").expect("a signature");
-        assert!(key.verifies(b"message", signature.as_ref()) && !key.verifies(b"another", signature.as_ref()));
-        assert!(!PublicKey { kind: KeyKind::Other, ..key }.verifies(b"message", signature.as_ref()));
+        for (algorithm, curve, bits) in [
+            (&ECDSA_P256_SHA256_ASN1_SIGNING, "P-256", 256),
+            (&ECDSA_P384_SHA384_ASN1_SIGNING, "P-384", 384),
+            (&ECDSA_P521_SHA512_ASN1_SIGNING, "P-521", 512),
+        ] {
+            let pair = EcdsaKeyPair::generate(algorithm).expect("a key");
+            let key = PublicKey { kind: KeyKind::Elliptic(curve), bytes: pair.public_key().as_ref().to_vec() };
+            let signature = pair.sign(&SystemRandom::new(), b"message").expect("a signature");
+            assert!(key.verifies_over(bits, b"message", signature.as_ref()), "{curve}");
+            assert!(!key.verifies_over(bits, b"another", signature.as_ref()), "{curve}");
+            for other in [256, 384, 512].into_iter().filter(|other| *other != bits) {
+                assert!(!key.verifies_over(other, b"message", signature.as_ref()), "{curve} {other}");
+            }
+            assert_eq!(key.verifies(b"message", signature.as_ref()), bits == 256, "{curve}");
+            assert!(!PublicKey { kind: KeyKind::Other, ..key }.verifies(b"message", signature.as_ref()));
+        }
     }
 }

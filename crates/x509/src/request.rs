@@ -7,7 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
-use x509_parser::oid_registry::{OID_SIG_ECDSA_WITH_SHA512, OID_X509_EXT_SUBJECT_ALT_NAME};
+use x509_parser::oid_registry::{
+    OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ECDSA_WITH_SHA512, OID_X509_EXT_SUBJECT_ALT_NAME,
+};
 use x509_parser::prelude::FromDer;
 
 use crate::{Error, KeyKind, PublicKey, Subject};
@@ -91,12 +93,16 @@ impl Request {
     /// Whether whoever asks holds the key that the certificate is for.
     pub fn is_signed_by_its_key(&self) -> bool {
         let Ok((_, parsed)) = X509CertificationRequest::from_der(&self.der) else { return false };
-        if parsed.signature_algorithm.algorithm == OID_SIG_ECDSA_WITH_SHA512 {
-            let info = &parsed.certification_request_info;
-            let key = PublicKey::read(&info.subject_pki);
-            return key.verifies_with_sha512(info.raw, &parsed.signature_value.data);
+        let hashes =
+            [(OID_SIG_ECDSA_WITH_SHA256, 256), (OID_SIG_ECDSA_WITH_SHA384, 384), (OID_SIG_ECDSA_WITH_SHA512, 512)];
+        // The parser knows fewer pairs of a curve and a hash.
+        match hashes.iter().find(|(algorithm, _)| *algorithm == parsed.signature_algorithm.algorithm) {
+            Some((_, bits)) => {
+                let info = &parsed.certification_request_info;
+                PublicKey::read(&info.subject_pki).verifies_over(*bits, info.raw, &parsed.signature_value.data)
+            }
+            None => parsed.verify_signature().is_ok(),
         }
-        parsed.verify_signature().is_ok()
     }
 
     /// The only common name, which may be missing; of several nobody can say which is meant.
