@@ -262,6 +262,15 @@ fn what_becomes_of_pods() {
             &["its volume \"all\" needs the Secret \"tls\"", "kubectl create secret generic -n d tls"],
         ),
         (
+            "the CA that a controller brings",
+            "pod/p",
+            json!([creating(
+                &json!({ "spec": { "volumes": [{ "name": "kube-api-access-x", "projected": { "sources": [{ "serviceAccountToken": {} }, { "configMap": { "name": "kube-root-ca.crt" } }] } }] } })
+            )]),
+            Stuck(Reason::ConfigMapMissing),
+            &["see that the controllers run", "!kubectl create configmap"],
+        ),
+        (
             "a folder that cannot be made",
             "pod/p",
             json!([
