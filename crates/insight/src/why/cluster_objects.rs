@@ -98,6 +98,17 @@ const BAD: [&str; 11] = [
     "Blocked",
 ];
 
+/// How a condition stands. Not everybody writes the words of Kubernetes: some have `true`, as a word or as such.
+fn status_of(condition: &Value) -> &str {
+    let text = object::text(condition, "/status");
+    let known = ["True", "False", "Unknown"].into_iter().find(|known| known.eq_ignore_ascii_case(text));
+    match condition.get("status").and_then(Value::as_bool) {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => known.unwrap_or(text),
+    }
+}
+
 /// What each of those that a policy or a set of listeners is attached to says of it.
 fn by_others(target: &Value) -> Option<&Value> {
     let ancestors = ["/status/ancestors", "/status/parents"].into_iter().flat_map(|list| object::items(target, list));
@@ -159,8 +170,11 @@ const UNDECIDED_SECONDS: i64 = 600;
 
 /// Kinds that nobody here knows say themselves how they are.
 pub(super) fn other(world: &World, target: &Value) -> Option<Finding> {
-    let good = GOOD.iter().find_map(|name| condition(target, name).filter(|c| object::text(c, "/status") != "True"));
-    let bad = BAD.iter().find_map(|name| condition(target, name).filter(|c| object::text(c, "/status") == "True"));
+    let of = |name: &&str| condition(target, name);
+    // What has failed comes before what is not known yet.
+    let not = |status: &str| GOOD.iter().filter_map(of).find(|one| status_of(one) == status);
+    let good = not("False").or_else(|| GOOD.iter().filter_map(of).find(|one| status_of(one) != "True"));
+    let bad = BAD.iter().filter_map(of).find(|one| status_of(one) == "True");
     let says_nothing = good.or(bad).or_else(|| by_others(target)).is_none() && by_phase(target).is_none();
     let phases = WORDS.map(|pointer| object::text(target, pointer));
     let passes = |phase: &&str| PASSING.contains(&phase.to_lowercase().as_str());
@@ -169,13 +183,13 @@ pub(super) fn other(world: &World, target: &Value) -> Option<Finding> {
         return behind(world, target);
     }
     // `Unknown` is what a controller says of what it has begun.
-    let undecided = good.filter(|one| bad.is_none() && object::text(one, "/status") == "Unknown").is_some_and(|one| {
+    let undecided = good.filter(|one| bad.is_none() && status_of(one) == "Unknown").is_some_and(|one| {
         let since = time_at(one, "/lastTransitionTime");
         since.is_some_and(|since| world.now.as_second() - since.as_second() < UNDECIDED_SECONDS)
     });
     let cause = match good.or(bad).or_else(|| by_others(target)) {
         Some(standing) => {
-            let (name, status) = (object::text(standing, "/type"), object::text(standing, "/status"));
+            let (name, status) = (object::text(standing, "/type"), status_of(standing));
             format!("it says {name}={status}: {}", said(standing))
         }
         None => match (by_phase(target), passing) {

@@ -139,6 +139,28 @@ fn what_is_alike() {
             &[],
         ),
         (
+            "a condition that is written otherwise",
+            "machine/x",
+            json!([made(
+                "Machine",
+                "x",
+                json!({ "status": { "conditions": [{ "type": "Ready", "status": "true" }, { "type": "Synced", "status": true }, { "type": "Failed", "status": false }] } })
+            )]),
+            Well,
+            &[],
+        ),
+        (
+            "one that failed beside one that is not known",
+            "machine/x",
+            json!([made(
+                "Machine",
+                "x",
+                json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T11:59:00Z" }, { "type": "Synced", "status": "False", "reason": "ReconcileError", "message": "no such role" }] } })
+            )]),
+            Stuck(Reason::Condition),
+            &["Synced=False: ReconcileError: no such role"],
+        ),
+        (
             "a slice of names",
             "endpointslice/ext-1",
             json!([
