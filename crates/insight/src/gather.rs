@@ -151,6 +151,7 @@ fn needed(kind: &str) -> Vec<&'static str> {
         }
         "ResourceClaim" => return vec!["events", "deviceclasses", "resourceslices", "pods"],
         "PersistentVolume" => return ["events", "nodes", "storageclasses", ALL_CLAIMS].into(),
+        "Secret" => return ["events", "serviceaccounts"].into(),
         "StorageClass" => return ["events", "csidrivers", "csinodes", "persistentvolumes"].into(),
         "VolumeAttributesClass" => return ["events", "csidrivers", "csinodes"].into(),
         "VolumeSnapshot" => return ["events", "persistentvolumeclaims", ALL_PODS].into(),

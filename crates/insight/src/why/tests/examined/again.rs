@@ -45,7 +45,30 @@ fn what_is_alike() {
         &json!({ "type": "Normal" }),
     );
     let liveness = json!({ "spec": { "containers": [{ "name": "c", "image": "img", "livenessProbe": { "tcpSocket": { "port": 80 } } }, { "name": "other", "image": "img" }] } });
+    let token = |data: Value| {
+        made(
+            "Secret",
+            "s",
+            json!({ "type": "kubernetes.io/service-account-token", "metadata": { "annotations": { "kubernetes.io/service-account.name": "robot" } }, "data": data }),
+        )
+    };
+    let robot = made("ServiceAccount", "robot", json!({}));
     let cases: Vec<Case<'_>> = vec![
+        (
+            "a token for nobody",
+            "secret/s",
+            json!([token(json!({}))]),
+            Stuck(Reason::ServiceAccountMissing),
+            &["the ServiceAccount \"robot\"", "kubectl create serviceaccount -n d robot"],
+        ),
+        (
+            "a token that nobody writes",
+            "secret/s",
+            json!([token(json!({})), robot.clone()]),
+            Stuck(Reason::ControllerBehind),
+            &["see that the controllers run"],
+        ),
+        ("a token", "secret/s", json!([token(json!({ "token": "eA==" })), robot]), Well, &[]),
         (
             "a Deployment that somebody's controller makes",
             "deployment/web",
