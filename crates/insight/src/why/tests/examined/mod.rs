@@ -4,19 +4,23 @@
 mod again;
 mod cluster;
 mod hints;
+mod make;
 mod network;
 mod others;
 mod pods;
+mod scalers;
 mod scheduled;
 mod storage;
+mod tasks;
 mod well;
 mod workloads;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::{Reason, Verdict, findings, render, verdict};
 use super::api::seen;
 use super::{merge, node};
+use make::{crashing, log, made, owner, pod, serving, unscheduled, waiting, warned, with};
 
 /// What is to be said first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,95 +67,4 @@ fn examine(cases: &[Case<'_>]) {
         }
     }
     assert!(wrong.is_empty(), "{} of {}\n{}", wrong.len(), cases.len(), wrong.join("\n"));
-}
-
-/// An object that was made an hour ago.
-fn made(kind: &str, name: &str, parts: Value) -> Value {
-    let mut item = json!({
-        "kind": kind,
-        "metadata": { "name": name, "creationTimestamp": "2026-01-01T11:00:00Z", "generation": 1 },
-    });
-    merge(&mut item, &parts);
-    item
-}
-
-/// A pod `p` on node `n`, with one container.
-fn pod(parts: Value) -> Value {
-    let mut item =
-        super::pod(json!({ "metadata": { "creationTimestamp": "2026-01-01T11:00:00Z" }, "status": { "conditions": [
-        { "type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T11:00:00Z" }] } }));
-    merge(&mut item, &parts);
-    item
-}
-
-/// The same, and it is ready.
-fn serving(parts: Value) -> Value {
-    let state = json!({ "running": { "startedAt": "2026-01-01T11:00:05Z" } });
-    let mut item = pod(json!({ "status": {
-        "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:00:10Z" }],
-        "containerStatuses": [{ "name": "c", "ready": true, "started": true, "restartCount": 0, "state": state }],
-    } }));
-    merge(&mut item, &parts);
-    item
-}
-
-/// A pod without a node, as the scheduler leaves it.
-fn unscheduled(message: &str, parts: Value) -> Value {
-    let mut item = pod(json!({ "status": { "phase": "Pending", "podIP": null, "conditions": [{
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
-        "lastTransitionTime": "2026-01-01T11:00:00Z",
-    }] } }));
-    item["spec"].as_object_mut().unwrap().remove("nodeName");
-    merge(&mut item, &parts);
-    item
-}
-
-/// A pod whose container has ended so, for the fifth time.
-fn crashing(ended: Value, parts: Value) -> Value {
-    let mut last = json!({
-        "exitCode": 1, "reason": "Error", "startedAt": "2026-01-01T11:57:00Z", "finishedAt": "2026-01-01T11:57:20Z",
-    });
-    merge(&mut last, &ended);
-    let mut item = pod(json!({ "status": { "containerStatuses": [{
-        "name": "c", "image": "img", "ready": false, "restartCount": 5, "lastState": { "terminated": last },
-        "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 2m40s restarting failed container=c" } },
-    }] } }));
-    merge(&mut item, &parts);
-    item
-}
-
-/// A pod whose container waits.
-fn waiting(reason: &str, message: &str, parts: Value) -> Value {
-    let state = json!({ "waiting": { "reason": reason, "message": message } });
-    let mut item = pod(json!({ "status": { "phase": "Pending", "podIP": null,
-        "containerStatuses": [{ "name": "c", "image": "img", "ready": false, "restartCount": 0, "state": state }] } }));
-    merge(&mut item, &parts);
-    item
-}
-
-/// A Warning about `kind/name`, of a minute ago.
-fn warned(of: &str, reason: &str, message: &str) -> Value {
-    let (kind, name) = of.split_once('/').unwrap();
-    json!({
-        "kind": "Event", "metadata": { "name": format!("{name}.{reason}") }, "type": "Warning", "reason": reason,
-        "message": message, "count": 7, "firstTimestamp": "2026-01-01T11:05:00Z", "lastTimestamp": "2026-01-01T11:59:00Z",
-        "involvedObject": { "kind": kind, "name": name, "namespace": "d" },
-    })
-}
-
-/// What a container wrote: `p/c`.
-fn log(of: &str, text: &str) -> Value {
-    json!({ "kind": "Log", "metadata": { "name": of }, "text": text })
-}
-
-/// The controller that something belongs to.
-fn owner(version: &str, kind: &str, name: &str) -> Value {
-    let uid = format!("{}-{name}", kind.to_lowercase());
-    json!({ "metadata": { "ownerReferences": [
-        { "apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true }] } })
-}
-
-fn with(mut item: Value, parts: &Value) -> Value {
-    merge(&mut item, parts);
-    item
 }
