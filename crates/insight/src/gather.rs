@@ -92,6 +92,8 @@ pub(crate) const REMAINING: &str = "remaining objects";
 /// Services and slices that webhooks and APIServices lead to.
 pub(crate) const BEHIND: &str = "services behind the API server";
 pub(crate) const BEHIND_SLICES: &str = "endpoints behind the API server";
+/// Slices of the cluster's DNS.
+pub(crate) const DNS_SLICES: &str = "endpoints of kube-dns";
 
 /// What a pod's causes are found in.
 const OF_PODS: &[&str] = &[
@@ -108,15 +110,27 @@ const OF_PODS: &[&str] = &[
     "replicasets",
     "serviceaccounts",
 ];
-const OF_WORKLOADS: &[&str] = &["pods", "replicasets", "jobs", "resourcequotas", "limitranges", VALIDATING, MUTATING];
+const OF_WORKLOADS: &[&str] = &[
+    "pods",
+    "deployments",
+    "statefulsets",
+    "daemonsets",
+    "jobs",
+    "resourcequotas",
+    "limitranges",
+    VALIDATING,
+    MUTATING,
+];
 
 /// What has to be read for which kind of Kubernetes; of kinds of others, what happened to them.
 fn needed(kind: &str) -> Vec<&'static str> {
     let more: &[&str] = match kind {
-        "Pod" => &[],
+        // What makes the pod is what has its template.
+        "Pod" => &["jobs", "deployments", "statefulsets", "daemonsets"],
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" | "Job" | "CronJob" => {
             OF_WORKLOADS
         }
+        "EndpointSlice" => &["pods", "deployments", "statefulsets", "daemonsets"],
         "Service" => &["pods", "deployments", "statefulsets", "daemonsets"],
         "Ingress" => &["pods", "deployments", "statefulsets", "daemonsets", "ingressclasses", ALL_INGRESSES],
         "Gateway" => return ["events", "gatewayclasses"].into(),
@@ -137,9 +151,13 @@ fn needed(kind: &str) -> Vec<&'static str> {
         }
         "ResourceClaim" => return vec!["events", "deviceclasses", "resourceslices", "pods"],
         "PersistentVolume" => return ["events", "nodes", "storageclasses", ALL_CLAIMS].into(),
-        "StorageClass" => return ["events", "csidrivers", "csinodes"].into(),
+        "Secret" => return ["events", "serviceaccounts"].into(),
+        "StorageClass" => return ["events", "csidrivers", "csinodes", "persistentvolumes"].into(),
+        "VolumeAttributesClass" => return ["events", "csidrivers", "csinodes"].into(),
+        "VolumeSnapshot" => return ["events", "persistentvolumeclaims", ALL_PODS].into(),
+        "ResourceClaimTemplate" => return vec!["deviceclasses"],
         "VolumeAttachment" => return ["events", "nodes", "persistentvolumes", "csidrivers", "csinodes"].into(),
-        "NetworkPolicy" => return ["events", "pods", "namespaces"].into(),
+        "NetworkPolicy" => return ["events", "pods", "namespaces", "networkpolicies"].into(),
         "Node" => return ["events", "nodes", ALL_PODS, ALL_BUDGETS].into(),
         _ => return ["events"].into(),
     };
@@ -189,7 +207,7 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
         lists.push("apiservices");
     }
     let mut world = around_it(cluster, target, around, &lists).await;
-    if world.all("pods").iter().any(|pod| !object::items(pod, "/spec/resourceClaims").is_empty()) {
+    if world.all("pods").iter().any(why::may_have_devices) {
         let devices = ["resourceclaims", "resourceclaimtemplates", "deviceclasses", "resourceslices"];
         let more = around_it(cluster, Value::Null, around, &devices).await;
         world.is_cut |= more.is_cut;
@@ -210,6 +228,11 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
     }
     if kind == "CustomResourceDefinition" && standing(&world.target, "NamesAccepted", "False").is_some() {
         add_list(cluster, &mut world, CRDS).await;
+    }
+    if kind == "NetworkPolicy" && !object::items(&world.target, "/spec/egress").is_empty() {
+        const OF_DNS: &str = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dkube-dns";
+        // Who may not look at it is told nothing of DNS.
+        world.put(DNS_SLICES, cluster.list(OF_DNS).await.unwrap_or_default());
     }
     if kind == "Node" {
         nodes::add(cluster, &mut world).await;

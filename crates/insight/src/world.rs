@@ -212,7 +212,9 @@ fn group_of(kind: &str) -> Option<&'static str> {
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => "apps",
         "Job" | "CronJob" => "batch",
         "Ingress" | "NetworkPolicy" => "networking.k8s.io",
-        "Gateway" | "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" | "UDPRoute" => "gateway.networking.k8s.io",
+        "Gateway" | "GatewayClass" | "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" | "UDPRoute" => {
+            "gateway.networking.k8s.io"
+        }
         "PodDisruptionBudget" => "policy",
         "HorizontalPodAutoscaler" => "autoscaling",
         "CertificateSigningRequest" => "certificates.k8s.io",
@@ -222,10 +224,12 @@ fn group_of(kind: &str) -> Option<&'static str> {
         | "ValidatingAdmissionPolicyBinding"
         | "MutatingAdmissionPolicy"
         | "MutatingAdmissionPolicyBinding" => "admissionregistration.k8s.io",
-        "ResourceClaim" => "resource.k8s.io",
+        "EndpointSlice" => "discovery.k8s.io",
+        "ResourceClaim" | "ResourceClaimTemplate" => "resource.k8s.io",
         "Lease" => "coordination.k8s.io",
         "Role" | "ClusterRole" | "RoleBinding" | "ClusterRoleBinding" => "rbac.authorization.k8s.io",
-        "StorageClass" | "VolumeAttachment" => "storage.k8s.io",
+        "StorageClass" | "VolumeAttachment" | "VolumeAttributesClass" => "storage.k8s.io",
+        "VolumeSnapshot" => "snapshot.storage.k8s.io",
         "APIService" => "apiregistration.k8s.io",
         "CustomResourceDefinition" => "apiextensions.k8s.io",
         _ => return None,

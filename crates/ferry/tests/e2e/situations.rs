@@ -100,6 +100,11 @@ const CASES: &[Case] = &[
     ("role/no-verb", 1, &["read is no verb", "write get,list,watch instead"]),
     ("role/no-namespace", 1, &["grants nothing for nodes", "--resource=nodes"]),
     ("validatingwebhookconfiguration/why-dead", 1, &["its Service why/gone does not exist"]),
+    ("endpointslice/stray-1", 1, &["no Service has it: it has no label kubernetes.io/service-name"]),
+    ("role/by-name", 0, &["nothing holds it up", "its rule 1 has resourceNames, and so hardly grants create"]),
+    ("resourceclaimtemplate/no-devices", 1, &["the DeviceClass \"why-no-class\", which does not exist"]),
+    ("job/queued", 0, &["nothing holds it up", "until its queue lets it run (kueue.x-k8s.io/queue-name)"]),
+    ("volumeattributesclass/why-nobody", 1, &["probably", "its driver csi.nobody.example is not there"]),
 ];
 
 pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
@@ -147,7 +152,7 @@ pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
     cluster.kubectl(&["delete", "validatingwebhookconfiguration", "why-dead"]);
     cluster.kubectl(&["delete", "validatingadmissionpolicybinding/why-limits", "validatingadmissionpolicy/why-limits"]);
     cluster.kubectl(&["delete", "storageclass/why-csi", "csidriver/csi.why.example", "deviceclass/why-devices"]);
-    cluster.kubectl(&["delete", "volumeattachment", "why-attach"]);
+    cluster.kubectl(&["delete", "volumeattachment/why-attach", "volumeattributesclass/why-nobody"]);
     cluster.kubectl(&["delete", "pv", "why-small", "why-kept", "why-nowhere", "why-attributes"]);
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "why-full", "--wait=false"]);
 }

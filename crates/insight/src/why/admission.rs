@@ -20,6 +20,10 @@ pub(super) enum Refusal {
         what: String,
     },
     LimitRange,
+    /// A container asks for more than its limit, which it has got from a LimitRange.
+    DefaultLimit {
+        resource: String,
+    },
     PodSecurity {
         level: String,
     },
@@ -123,11 +127,17 @@ impl Refusal {
             return Self::TooLong { field };
         }
         let per_limit = |link: &&str| {
-            ["maximum ", "minimum "].iter().any(|start| link.starts_with(start)) && link.contains(" per ")
+            let bounds = ["maximum ", "minimum "].iter().any(|start| link.starts_with(start));
+            (bounds || link.contains(" max limit to request ratio")) && link.contains(" per ")
         };
         let bracketed: Vec<&str> = links.iter().map(|link| link.trim_start_matches('[')).collect();
         if bracketed.iter().any(per_limit) {
             return Self::LimitRange;
+        }
+        // A pod with such resources of its own would not be in a template: one of the two is a default.
+        let limit = links.iter().find_map(|link| link.strip_prefix("must be less than or equal to "));
+        if let Some((resource, _)) = limit.and_then(|rest| rest.split_once(" limit of ")) {
+            return Self::DefaultLimit { resource: resource.to_owned() };
         }
         if let Some(rest) = links.iter().find(|link| link.ends_with(" already exists")) {
             let name = rest.split_once(' ').and_then(|(_, rest)| quoted(rest));
@@ -187,6 +197,19 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
             let which = if ranges.is_empty() { String::new() } else { format!(" {}", named(&ranges)) };
             finding(Reason::LimitRange, format!("its pods are refused: they ask for more or less than the LimitRange{which} of namespace {namespace} allows"))
                 .advise(format!("change resources in the template: {edit}"))
+        }
+        Refusal::DefaultLimit { resource } => {
+            let of = |range: &&Value| {
+                let limits = object::items(range, "/spec/limits").iter();
+                limits.map(|limit| object::map(limit, "/default")).any(|default| default.contains_key(&resource))
+            };
+            match world.all("limitranges").iter().find(of).map(object::name) {
+                Some(range) => finding(Reason::LimitRange, format!("its pods are refused: a container asks for more {resource} than its limit, which is the default of the LimitRange {range} of namespace {namespace}"))
+                    .advise(format!("name limits.{resource} beside requests.{resource} in the template: {edit}"))
+                    .advise(format!("or raise the default: kubectl edit -n {namespace} limitrange/{range}")),
+                None => finding(Reason::PodRefused, format!("its pods are refused: a container asks for more {resource} than its limit"))
+                    .advise(format!("correct requests and limits in the template: {edit}")),
+            }
         }
         Refusal::PodSecurity { level } => {
             let level = level.split(':').next().unwrap_or_default();

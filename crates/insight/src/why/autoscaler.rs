@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, is_failing, is_young, pod, rollout, said, workload};
-use crate::world::{World, standing, time_at};
+use crate::world::{World, standing, time_at, title};
 
 /// After so long there are figures of what a pod uses.
 const MEASURED_SECONDS: i64 = 90;
@@ -98,7 +98,7 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
             let edit = format!("kubectl edit -n {namespace} hpa/{}", object::name(target));
             vec![finding(Reason::HpaBehavior, cause).note().detail(said(limited)).advise(edit)]
         }
-        _ => fixed(target).into_iter().collect(),
+        _ => behind(world, target).or_else(|| fixed(target)).into_iter().collect(),
     }
 }
 
@@ -236,17 +236,43 @@ fn no_such_container(world: &World, target: &Value) -> Option<String> {
     Some(format!("it measures the container {missing:?}, and its target has {}", super::named(&names)))
 }
 
-/// The container of the target's template that names no request for a resource which is measured by utilization.
+/// The container of the target's pods that names no request for a resource which is measured by utilization. What the
+/// template does not name, a LimitRange may have given to the pods.
 fn without_requests(world: &World, target: &Value) -> Option<String> {
     let scaled = scaled(world, target)?;
+    let pods = workload::current_pods(world, scaled);
+    let made: Vec<&Value> = pods.iter().flat_map(|pod| object::items(pod, "/spec/containers")).collect();
+    let containers = match made.is_empty() {
+        true => object::items(scaled, "/spec/template/spec/containers").iter().collect(),
+        false => made,
+    };
     object::items(target, "/spec/metrics").iter().find_map(|metric| {
         let resource =
             metric.get("resource").filter(|resource| object::text(resource, "/target/type") == "Utilization")?;
         let name = object::text(resource, "/name");
-        let container = object::items(scaled, "/spec/template/spec/containers").iter().find(|container| {
-            container.pointer("/resources/requests").and_then(|requests| requests.get(name)).is_none()
-                && container.pointer("/resources/limits").and_then(|limits| limits.get(name)).is_none()
-        })?;
+        let has = |container: &Value, field: &str| object::map(container, field).contains_key(name);
+        let container = containers
+            .iter()
+            .find(|container| !has(container, "/resources/requests") && !has(container, "/resources/limits"))?;
         Some(format!("container {} of its target names no request for {name}", object::text(container, "/name")))
     })
+}
+
+/// It has said how many there should be, and its target does not get there.
+fn behind(world: &World, target: &Value) -> Option<Finding> {
+    let scaled = scaled(world, target)?;
+    let number = |item: &Value, pointer: &str| item.pointer(pointer).and_then(Value::as_i64);
+    let desired = number(target, "/status/desiredReplicas")?;
+    let ready = workload::current_pods(world, scaled).iter().filter(|pod| pod::is_serving(pod)).count() as i64;
+    if world.seen("pods").is_none() || ready >= desired || number(scaled, "/spec/replicas") != Some(desired) {
+        return None;
+    }
+    let title = title(scaled);
+    let cause = format!("it wants {desired} replicas, and {ready} of the pods of its target {title} are ready");
+    Some(
+        Finding::new(Reason::HpaTarget, target, cause)
+            .note()
+            .detail("the autoscaler itself does its work")
+            .advise(format!("ferry why -n {} {title}", object::namespace(target))),
+    )
 }

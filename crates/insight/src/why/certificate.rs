@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, named};
+use super::{Finding, Reason, is_young, named, rollout};
 use crate::surroundings::content;
 use crate::world::{Content, Serving, World, ago, span};
 
@@ -45,8 +45,40 @@ pub(super) fn renew(namespace: &str, name: &str, content: &Content) -> String {
     }
 }
 
+/// The token of a ServiceAccount, which a controller writes.
+const TOKEN: &str = "kubernetes.io/service-account-token";
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+
+/// A Secret that is to hold a token, and holds none.
+fn token(world: &World, secret: &Value) -> Option<Finding> {
+    if object::map(secret, "/data").contains_key("token") {
+        return None;
+    }
+    let (name, namespace) = (object::annotations(secret).get(ACCOUNT)?.as_str()?, object::namespace(secret));
+    let is_there = world.seen("serviceaccounts")?.iter().any(|account| object::name(account) == name);
+    let finding =
+        |reason: Reason, cause: String| Finding::new(reason, secret, cause).underway_if(is_young(world, secret));
+    Some(match is_there {
+        true => finding(
+            Reason::ControllerBehind,
+            format!("no token of the ServiceAccount {name:?} has been written into it"),
+        )
+        .advise(rollout::CONTROLLERS),
+        false => finding(
+            Reason::ServiceAccountMissing,
+            format!("it gets no token: the ServiceAccount {name:?} of its annotation {ACCOUNT} does not exist in namespace {namespace}"),
+        )
+        .detail("the controller deletes such a Secret")
+        .advise(format!("kubectl create serviceaccount -n {namespace} {name}"))
+        .advise("and create the Secret again, if it is gone by then"),
+    })
+}
+
 /// A Secret of its own.
 pub(super) fn secret(world: &World, secret: &Value) -> Option<Finding> {
+    if object::text(secret, "/type") == TOKEN {
+        return token(world, secret);
+    }
     if object::text(secret, "/type") != TYPE {
         return None;
     }

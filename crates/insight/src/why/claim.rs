@@ -5,12 +5,14 @@ use ferry_semantics::local_volumes;
 use serde_json::Value;
 
 use super::misfit::{Misfit, explained, misfits};
+use super::provisioner::{self, NO_PROVISIONER};
 use super::{Finding, Reason, fit, growth, is_soon, is_young, named, near, said, source};
 use crate::gather::ALL_PODS;
 use crate::world::{World, time_at};
 
 const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
-const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+/// Before they had names of their own.
+const OLD_DEFAULT: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
 pub(super) fn findings(world: &World, claim: &Value) -> Option<Finding> {
     let (name, namespace) = (object::name(claim), object::namespace(claim));
@@ -74,7 +76,7 @@ fn of_other_class(world: &World, claim: &Value) -> String {
 
 fn by_class(world: &World, claim: &Value) -> Option<Finding> {
     let classes = world.seen("storageclasses");
-    let asked = claim.pointer("/spec/storageClassName").and_then(Value::as_str);
+    let asked = provisioner::class_of(claim);
     let size = object::text(claim, "/spec/resources/requests/storage");
     let finding = |reason: Reason, cause: String| Finding::new(reason, claim, cause);
     let class = asked.and_then(|name| classes?.iter().find(|class| object::name(class) == name));
@@ -136,7 +138,7 @@ fn by_class(world: &World, claim: &Value) -> Option<Finding> {
             }
             let cause = "it names no storageClassName, and the cluster has no default class".to_owned();
             // One for which probably nobody makes volumes would not help.
-            let usable = |class: &&Value| !is_unknown(world, object::text(class, "/provisioner"));
+            let usable = |class: &&Value| !provisioner::is_unknown(world, object::text(class, "/provisioner"));
             let advice = match classes.and_then(|classes| classes.iter().find(usable)) {
                 Some(class) => {
                     format!(
@@ -220,13 +222,15 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
             _ => format!("look at the log of {provisioner}, which tries again"),
         });
     }
-    if is_unknown(world, provisioner) {
+    if provisioner::is_unknown(world, provisioner) {
+        let driver = provisioner::driver(provisioner);
         let cause = format!(
             "nobody makes its volume: the provisioner {provisioner} of class {name} is not there as a CSI driver"
         );
-        return finding(Reason::ProvisionerMissing, cause).probably().detail(NO_DRIVER).advise(format!(
-            "install {provisioner}, or create the claim with another class: kubectl get storageclass"
-        ));
+        return finding(Reason::ProvisionerMissing, cause)
+            .probably()
+            .detail(provisioner::no_driver(provisioner))
+            .advise(format!("install {driver}, or create the claim with another class: kubectl get storageclass"));
     }
     let told = world.events(claim).pop().map(|event| object::text(event, "/message")).unwrap_or_default();
     // A class that waits for a pod asks for the volume when that has a node.
@@ -239,32 +243,6 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
             local_volumes::PROVISIONER => "see that the controllers of ferry up run, and what ferry up logs".to_owned(),
             _ => format!("see that the pods of {provisioner} run, and what they log"),
         })
-}
-
-const NO_DRIVER: &str =
-    "there is no CSIDriver of that name, and no node has registered it; a provisioner may also work without";
-
-/// Whether nothing in the cluster calls itself like a provisioner.
-fn is_unknown(world: &World, provisioner: &str) -> bool {
-    // Ferry's own is no driver: it is one of the controllers.
-    if provisioner == local_volumes::PROVISIONER {
-        return false;
-    }
-    let driver = world.seen("csidrivers").map(|all| all.iter().any(|one| object::name(one) == provisioner));
-    let is_it = |driver: &Value| object::text(driver, "/name") == provisioner;
-    let on_node = |node: &Value| object::items(node, "/spec/drivers").iter().any(is_it);
-    driver == Some(false) && !world.all("csinodes").iter().any(on_node)
-}
-
-/// A class of its own: whether anybody makes volumes for it.
-pub(super) fn class(world: &World, class: &Value) -> Option<Finding> {
-    let provisioner = object::text(class, "/provisioner");
-    (provisioner != NO_PROVISIONER && is_unknown(world, provisioner)).then(|| {
-        let cause = format!("nobody makes volumes for it: its provisioner {provisioner} is not there as a CSI driver");
-        Finding::new(Reason::ProvisionerMissing, class, cause).probably().detail(NO_DRIVER).advise(format!(
-            "install {provisioner}; a class's provisioner cannot be changed: to name another, create the class anew"
-        ))
-    })
 }
 
 fn waits_for_pod(class: &Value) -> bool {
@@ -282,5 +260,6 @@ pub(super) fn users<'a>(world: &'a World, claim: &Value) -> Option<Vec<&'a Value
 }
 
 fn is_default(class: &Value) -> bool {
-    object::annotations(class).get(DEFAULT).and_then(Value::as_str) == Some("true")
+    let marked = |name: &str| object::annotations(class).get(name).and_then(Value::as_str) == Some("true");
+    marked(DEFAULT) || marked(OLD_DEFAULT)
 }

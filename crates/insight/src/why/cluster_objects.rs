@@ -3,8 +3,11 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, PACKETS_DROPPED, Reason, admission, in_namespace, said, warning};
-use crate::world::{World, condition, standing, title};
+use super::{
+    Finding, PACKETS_DROPPED, Reason, admission, in_namespace, is_soon, is_young, rollout, said, title_with_group,
+    warning,
+};
+use crate::world::{World, condition, standing, time_at};
 
 /// Others on the machine of a node drop packets of its pods.
 pub(super) fn dropping(node: &Value, about: &Value) -> Option<Finding> {
@@ -15,7 +18,16 @@ pub(super) fn dropping(node: &Value, about: &Value) -> Option<Finding> {
 }
 
 /// A quota that is used up refuses what comes next.
-pub(super) fn quota(quota: &Value) -> Vec<Finding> {
+pub(super) fn quota(world: &World, quota: &Value) -> Vec<Finding> {
+    let wanted = object::map(quota, "/spec/hard");
+    if !wanted.is_empty() && object::map(quota, "/status/hard").is_empty() {
+        let cause = "what it limits has not been counted: until then it refuses whatever it is about";
+        return vec![
+            Finding::new(Reason::ControllerBehind, quota, cause)
+                .underway_if(is_young(world, quota))
+                .advise(rollout::CONTROLLERS),
+        ];
+    }
     let full = admission::usage(quota);
     if full.is_empty() {
         return Vec::new();
@@ -59,8 +71,9 @@ pub(super) fn certificate_request(world: &World, request: &Value) -> Option<Find
 }
 
 /// Conditions that tell of something good. Their absence tells nothing.
-const GOOD: [&str; 9] = [
+const GOOD: [&str; 10] = [
     "Ready",
+    "Succeeded",
     "Available",
     "Established",
     "Healthy",
@@ -71,7 +84,30 @@ const GOOD: [&str; 9] = [
     "ResolvedRefs",
 ];
 /// Conditions that tell of something bad.
-const BAD: [&str; 5] = ["Failed", "Degraded", "Stalled", "NonStructuralSchema", "Dangling"];
+const BAD: [&str; 11] = [
+    "Failed",
+    "Degraded",
+    "Stalled",
+    "NonStructuralSchema",
+    "Dangling",
+    "NotReady",
+    "Denied",
+    "Errored",
+    "ReconcileError",
+    "Unhealthy",
+    "Blocked",
+];
+
+/// How a condition stands. Not everybody writes the words of Kubernetes: some have `true`, as a word or as such.
+fn status_of(condition: &Value) -> &str {
+    let text = object::text(condition, "/status");
+    let known = ["True", "False", "Unknown"].into_iter().find(|known| known.eq_ignore_ascii_case(text));
+    match condition.get("status").and_then(Value::as_bool) {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => known.unwrap_or(text),
+    }
+}
 
 /// What each of those that a policy or a set of listeners is attached to says of it.
 fn by_others(target: &Value) -> Option<&Value> {
@@ -81,13 +117,38 @@ fn by_others(target: &Value) -> Option<&Value> {
     conditions.filter(named).find(|one| object::text(one, "/status") == "False")
 }
 
+/// Where kinds without conditions have a word for how they are.
+const WORDS: [&str; 3] = ["/status/phase", "/status/state", "/status/health/status"];
+
+/// The words that a word like `PartiallyFailed` is made of, in small letters.
+fn parts(word: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for letter in word.chars() {
+        match (letter.is_alphanumeric(), letter.is_uppercase(), found.last_mut()) {
+            (false, ..) => found.push(String::new()),
+            (true, false, Some(last)) => last.push(letter),
+            _ => found.push(letter.to_lowercase().collect()),
+        }
+    }
+    // A word in capitals alone is one.
+    if word.chars().all(|letter| !letter.is_lowercase()) {
+        return word.split(|letter: char| !letter.is_alphanumeric()).map(str::to_lowercase).collect();
+    }
+    found
+}
+
+fn is_bad(word: &str) -> bool {
+    const BAD: [&str; 9] =
+        ["fail", "failed", "failure", "error", "errored", "degraded", "unhealthy", "invalid", "rejected"];
+    let parts = parts(word);
+    let has = |all: &[&str]| parts.iter().any(|part| all.contains(&part.as_str()));
+    has(&BAD) && !has(&["no", "not", "without"])
+}
+
 /// Kinds without conditions often have a word for how they are.
 fn by_phase(target: &Value) -> Option<String> {
-    let phase = ["/status/phase", "/status/state"]
-        .into_iter()
-        .map(|pointer| object::text(target, pointer))
-        .find(|phase| matches!(*phase, "Failed" | "Error" | "Degraded" | "Unhealthy"))?;
-    let why = ["/status/message", "/status/error/message", "/status/reason"]
+    let phase = WORDS.into_iter().map(|pointer| object::text(target, pointer)).find(|phase| is_bad(phase))?;
+    let why = ["/status/message", "/status/error/message", "/status/health/message", "/status/reason"]
         .into_iter()
         .map(|pointer| object::text(target, pointer))
         .find(|why| !why.is_empty());
@@ -102,18 +163,33 @@ const AT_WORK: [&str; 4] = ["Reconciling", "Progressing", "Issuing", "Provisioni
 
 /// Words for a state that ends.
 const PASSING: [&str; 7] =
-    ["Pending", "Creating", "Provisioning", "Progressing", "Reconciling", "InProgress", "Initializing"];
+    ["pending", "creating", "provisioning", "progressing", "reconciling", "inprogress", "initializing"];
+
+/// Whoever does not know yet may be asked again for so long.
+const UNDECIDED_SECONDS: i64 = 600;
 
 /// Kinds that nobody here knows say themselves how they are.
 pub(super) fn other(world: &World, target: &Value) -> Option<Finding> {
-    let good = GOOD.iter().find_map(|name| condition(target, name).filter(|c| object::text(c, "/status") != "True"));
-    let bad = BAD.iter().find_map(|name| condition(target, name).filter(|c| object::text(c, "/status") == "True"));
+    let of = |name: &&str| condition(target, name);
+    // What has failed comes before what is not known yet.
+    let not = |status: &str| GOOD.iter().filter_map(of).find(|one| status_of(one) == status);
+    let good = not("False").or_else(|| GOOD.iter().filter_map(of).find(|one| status_of(one) != "True"));
+    let bad = BAD.iter().filter_map(of).find(|one| status_of(one) == "True");
     let says_nothing = good.or(bad).or_else(|| by_others(target)).is_none() && by_phase(target).is_none();
-    let phases = ["/status/phase", "/status/state"].map(|pointer| object::text(target, pointer));
-    let passing = phases.into_iter().find(|phase| says_nothing && PASSING.contains(phase));
+    let phases = WORDS.map(|pointer| object::text(target, pointer));
+    let passes = |phase: &&str| PASSING.contains(&phase.to_lowercase().as_str());
+    let passing = phases.into_iter().find(|phase| says_nothing && passes(phase));
+    if says_nothing && passing.is_none() {
+        return behind(world, target);
+    }
+    // `Unknown` is what a controller says of what it has begun.
+    let undecided = good.filter(|one| bad.is_none() && status_of(one) == "Unknown").is_some_and(|one| {
+        let since = time_at(one, "/lastTransitionTime");
+        since.is_some_and(|since| world.now.as_second() - since.as_second() < UNDECIDED_SECONDS)
+    });
     let cause = match good.or(bad).or_else(|| by_others(target)) {
         Some(standing) => {
-            let (name, status) = (object::text(standing, "/type"), object::text(standing, "/status"));
+            let (name, status) = (object::text(standing, "/type"), status_of(standing));
             format!("it says {name}={status}: {}", said(standing))
         }
         None => match (by_phase(target), passing) {
@@ -129,11 +205,59 @@ pub(super) fn other(world: &World, target: &Value) -> Option<Finding> {
     let finding = Finding::new(Reason::Condition, target, cause).detail(told);
     let stalled = BAD.iter().any(|name| standing(target, name, "True").is_some());
     let at_work = AT_WORK.iter().any(|name| standing(target, name, "True").is_some()) && !stalled;
-    let finding = finding.underway_if(at_work || passing.is_some());
+    let finding = finding.underway_if(at_work || undecided || passing.is_some());
     Some(match manager {
-        "" => {
-            finding.advise(format!("see all that it says: kubectl describe {}{}", in_namespace(target), title(target)))
-        }
+        "" => finding.advise(format!(
+            "see all that it says: kubectl describe {}{}",
+            in_namespace(target),
+            title_with_group(target)
+        )),
         manager => finding.advise(format!("its status is written by {manager:?}: see what that logs")),
     })
+}
+
+/// What its controller has written is of what it was before it was changed.
+fn behind(world: &World, target: &Value) -> Option<Finding> {
+    let wanted = target.pointer("/metadata/generation").and_then(Value::as_i64)?;
+    let seen = target.pointer("/status/observedGeneration").and_then(Value::as_i64)?;
+    if seen >= wanted {
+        return None;
+    }
+    let cause = format!("its controller has acted on generation {seen} of it, and there is generation {wanted}");
+    let soon = rollout::changed(target).is_none_or(|at| is_soon(world, at));
+    let told = warning(world, target).map(said).unwrap_or_default();
+    let entries = object::items(target, "/metadata/managedFields").iter();
+    let manager = { entries }.rfind(|entry| object::text(entry, "/subresource") == "status");
+    let manager = manager.map(|entry| object::text(entry, "/manager")).filter(|manager| !manager.is_empty());
+    let finding = Finding::new(Reason::ControllerBehind, target, cause).underway_if(soon).detail(told);
+    Some(match manager {
+        Some(manager) => {
+            finding.advise(format!("its status is written by {manager:?}: see that it runs, and what it logs"))
+        }
+        None => finding.advise("see that its controller runs, and what it logs"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_bad;
+
+    #[test]
+    fn words_for_what_is_bad_are_told_from_others() {
+        for (word, want) in [
+            ("Failed", true),
+            ("PartiallyFailed", true),
+            ("FailedValidation", true),
+            ("invalid", true),
+            ("ERROR", true),
+            ("create-error", true),
+            ("NoError", false),
+            ("not failed", false),
+            ("Ready", false),
+            ("Failover", false),
+            ("", false),
+        ] {
+            assert_eq!(is_bad(word), want, "{word}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, references, said, waits_for};
-use crate::world::{World, number, title};
+use crate::world::{World, kind_in, number, title};
 
 const STATUSES: [&str; 2] = ["/status/initContainerStatuses", "/status/containerStatuses"];
 pub(super) const SPECS: [&str; 2] = ["/spec/initContainers", "/spec/containers"];
@@ -36,6 +36,15 @@ pub(super) fn role(pod: &Value, name: &str) -> Role {
     }
 }
 
+/// Whether a container is started again when it has ended: it may say so itself, or else its pod does.
+pub(super) fn restart_policy<'a>(pod: &'a Value, name: &str) -> &'a str {
+    let own = spec(pod, name).map(|spec| object::text(spec, "/restartPolicy")).filter(|own| !own.is_empty());
+    match own.unwrap_or(object::text(pod, "/spec/restartPolicy")) {
+        "" => "Always",
+        policy => policy,
+    }
+}
+
 /// `init container setup`
 pub(super) fn called(pod: &Value, name: &str) -> String {
     match role(pod, name) {
@@ -62,19 +71,38 @@ pub(super) fn waiting<'a>(pod: &'a Value, reasons: &[&str]) -> Option<(&'a Value
     })
 }
 
-/// What makes the pod, as `deployment/web`; None for a pod of its own.
+/// What makes the pod, as `deployment/web`; None for a pod of its own. What a controller of others makes, it changes back:
+/// what has the template is what that belongs to, as `prometheus.monitoring.coreos.com/k8s`.
 pub(super) fn maker(world: &World, pod: &Value) -> Option<String> {
-    let owner = object::items(pod, "/metadata/ownerReferences")
-        .iter()
-        .find(|owner| owner["controller"].as_bool() == Some(true))?;
-    let (kind, name) = (object::text(owner, "/kind"), object::text(owner, "/name"));
-    if kind == "ReplicaSet"
-        && let Some(set) = world.find("replicasets", name)
-        && let Some(above) = maker(world, set)
-    {
-        return Some(above);
+    // Pod, ReplicaSet, Deployment, and what makes that: longer chains, and circles, end here.
+    const LONGEST: usize = 4;
+    let mut item = pod;
+    let mut made_by = None;
+    for _ in 0..LONGEST {
+        let owners = object::items(item, "/metadata/ownerReferences").iter();
+        let Some(owner) = { owners }.find(|owner| owner["controller"].as_bool() == Some(true)) else { break };
+        let (kind, name) = (object::text(owner, "/kind"), object::text(owner, "/name"));
+        let group = owner.get("apiVersion").and_then(Value::as_str).and_then(|version| version.split_once('/'));
+        let of_others = group.filter(|(group, _)| kind_in(group, kind).is_empty()).map(|(group, _)| group);
+        made_by = Some(match of_others {
+            Some(group) => format!("{}.{group}/{name}", kind.to_lowercase()),
+            None => format!("{}/{name}", kind.to_lowercase()),
+        });
+        // The Jobs of a CronJob have its template, and are ended by themselves.
+        let list = match kind {
+            "ReplicaSet" => "replicasets",
+            "Deployment" => "deployments",
+            "StatefulSet" => "statefulsets",
+            "DaemonSet" => "daemonsets",
+            _ => break,
+        };
+        match world.find(list, name).filter(|_| of_others.is_none()) {
+            Some(above) => item = above,
+            None if object::uid(&world.target) == object::text(owner, "/uid") => item = &world.target,
+            None => break,
+        }
     }
-    Some(format!("{}/{name}", kind.to_lowercase()))
+    made_by
 }
 
 /// The node whose kubelet reads the pod from a file there: what the API shows of it is a copy.
@@ -211,6 +239,18 @@ fn unset_variable(pod: &Value, name: &str) -> String {
         .unwrap_or_default()
 }
 
+/// Where the whole command stands in one word: that is taken as the name of a file.
+fn one_word(pod: &Value, name: &str) -> String {
+    let first = spec(pod, name).and_then(|spec| object::items(spec, "/command").first()).and_then(Value::as_str);
+    let spaced = first.filter(|word| word.trim().contains(' ') && !word.starts_with('/'));
+    let list = |word: &str| word.split_whitespace().map(|part| format!("{part:?}")).collect::<Vec<_>>().join(", ");
+    spaced
+        .map(|word| {
+            format!("its first word is {word:?}, spaces and all: each word is an item of its own, [{}]", list(word))
+        })
+        .unwrap_or_default()
+}
+
 /// The file with the seccomp profile of a container.
 fn profile<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     let of = |at: &'a Value| at.pointer("/securityContext/seccompProfile/localhostProfile").and_then(Value::as_str);
@@ -225,6 +265,7 @@ pub(super) fn not_started(world: &World, pod: &Value, name: &str, message: &str)
         StartFailure::NotFound => {
             finding(format!("{who} cannot be started: its command {command} is not in the image"))
                 .detail(unset_variable(pod, name))
+                .detail(one_word(pod, name))
                 .advise(format!("correct command and args: {edit}"))
         }
         StartFailure::NotExecutable => {

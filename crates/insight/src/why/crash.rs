@@ -3,9 +3,9 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::containers::{Role, called, command, edit, logs, not_started, role, spec, statuses};
+use super::containers::{Role, called, command, edit, logs, not_started, restart_policy, role, spec, statuses};
 use super::probes::{self, ProbeKind};
-use super::{Finding, Reason, admission, said};
+use super::{Finding, Reason, admission, hints, said};
 use crate::world::{World, is_true, number, time_at};
 
 /// A container whose last run ended longer ago than this has found its feet.
@@ -54,8 +54,9 @@ fn goes_on(world: &World, pod: &Value, status: &Value, ended: &Value) -> bool {
 }
 
 fn restarts_always(pod: &Value, status: &Value) -> bool {
-    let always = matches!(object::text(pod, "/spec/restartPolicy"), "" | "Always");
-    match role(pod, object::text(status, "/name")) {
+    let name = object::text(status, "/name");
+    let always = restart_policy(pod, name) == "Always";
+    match role(pod, name) {
         Role::Init => false,
         Role::Sidecar => true,
         Role::Main => always && number(status, "/restartCount") > 0,
@@ -70,7 +71,7 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
         1 => " (started again once so far)".to_owned(),
         _ => format!(" again and again ({restarts} restarts)"),
     };
-    let never = object::text(pod, "/spec/restartPolicy") == "Never" && role(pod, name) != Role::Sidecar;
+    let never = restart_policy(pod, name) == "Never" && role(pod, name) != Role::Sidecar;
     let ends = match never && restarts == 0 {
         true => format!(
             "{who} ended with exit code {code}{}, and restartPolicy Never does not start it again",
@@ -92,6 +93,10 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
             None => finding.detail(world.unread_logs.get(&container).map(String::as_str).unwrap_or_default()),
         };
         let finding = finding.advise(logs(pod, name, previous));
+        let finding = match line {
+            Some(line) => hints::add(world, pod, name, line, finding),
+            None => finding,
+        };
         match line.and_then(|line| admission::lacking_right(pod, line)) {
             Some(advice) => finding.advise(advice),
             None => finding,
@@ -99,9 +104,20 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
     };
     if reason == "OOMKilled" {
         let limit = spec(pod, name).map(|spec| object::text(spec, "/resources/limits/memory")).unwrap_or_default();
-        let (why, limit) = match limit {
-            "" => ("its node ran out of memory, or the pod's limit was reached".to_owned(), String::new()),
-            limit => (format!("it needs more memory than its limit of {limit}"), format!(" (now {limit})")),
+        let of_pod = object::text(pod, "/spec/resources/limits/memory");
+        let (why, raise) = match (limit, of_pod) {
+            ("", "") => (
+                "it has no limit of its own: its node ran out of memory".to_owned(),
+                "give it resources.requests.memory, so that it gets a node with enough of it".to_owned(),
+            ),
+            ("", limit) => (
+                format!("its pod needs more memory than the pod's limit of {limit}"),
+                format!("raise spec.resources.limits.memory (now {limit})"),
+            ),
+            (limit, _) => (
+                format!("it needs more memory than its limit of {limit}"),
+                format!("raise resources.limits.memory (now {limit})"),
+            ),
         };
         let given = object::annotations(pod).get("kubernetes.io/limit-ranger").and_then(Value::as_str);
         let given =
@@ -109,7 +125,7 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
         return with_log(
             Finding::new(Reason::OutOfMemory, pod, format!("{ends}: OOMKilled, {why}"))
                 .detail(given)
-                .advise(format!("raise resources.limits.memory{limit}: {}", edit(world, pod))),
+                .advise(format!("{raise}: {}", edit(world, pod))),
         );
     }
     // A kubelet that ends a container for its probe sends SIGTERM, then SIGKILL.
@@ -117,8 +133,12 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
         let probe = spec(pod, name).and_then(|spec| spec.get(kind.field()));
         // An API server keeps few Events of one pod: those of the latest restarts may be missing. That the kubelet killed
         // the container, its exit code tells too; a program that ends in good order when it is told to ends with 0.
-        let killed = matches!(code, 0 | 137 | 143) && restarts > 0;
-        let told = probes::unhealthy(world, pod, name, kind, began);
+        let by_signal = matches!(code, 0 | 137 | 143);
+        let killed = by_signal && restarts > 0;
+        // A program may end with a code of its own when it is told to; that it was told to, the kubelet says. Without that
+        // it has ended by itself, whatever its probe met before.
+        let told = probes::unhealthy(world, pod, name, kind, began)
+            .filter(|_| by_signal || probes::has_killed(world, pod, name, kind, began));
         let earlier = told.is_none() && code == 0;
         let event = told.or_else(|| probes::unhealthy(world, pod, name, kind, None).filter(|_| killed));
         if let (Some(probe), Some(event)) = (probe, event) {
@@ -174,6 +194,9 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
         let cause = format!("{ends}: it ends as if its work were done");
         let finding = Finding::new(Reason::ExitsAtOnce, pod, cause);
         return with_log(finding.detail(format!("its command is {}", command(pod, name))).advise(job));
+    }
+    if line.is_some_and(|line| line.starts_with("exec ") && line.ends_with(": exec format error")) {
+        return with_log(not_started(world, pod, name, "exec format error"));
     }
     let mut finding = Finding::new(Reason::Crash, pod, ends);
     finding = match reason {

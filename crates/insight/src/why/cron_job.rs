@@ -66,6 +66,7 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
         }
     }
     let missed = refused(world, target, newest).or_else(|| missed(world, target, newest, &schedule, &zone));
+    let missed = missed.or_else(|| not_kept(world, target, &jobs));
     missed.or_else(|| replaced(world, target, &jobs)).into_iter().collect()
 }
 
@@ -92,6 +93,27 @@ fn refused(world: &World, target: &Value, newest: Option<&Value>) -> Option<Find
         ),
     };
     Some(Finding::new(Reason::CronRefused, target, cause).detail(told).advise(advice))
+}
+
+/// Jobs that failed may be gone at once (failedJobsHistoryLimit, ttlSecondsAfterFinished): what its controller saw is left.
+fn not_kept(world: &World, target: &Value, jobs: &[&Value]) -> Option<Finding> {
+    let began = time_at(target, "/status/lastScheduleTime")?;
+    let done = time_at(target, "/status/lastSuccessfulTime");
+    if !jobs.is_empty() || world.seen("jobs").is_none() || done.is_some_and(|done| done >= began) {
+        return None;
+    }
+    let saw = world.event(target, &["SawCompletedJob"]).filter(|event| event_time(event) >= Some(began))?;
+    let told = object::text(saw, "/message");
+    // `Saw completed job: NAME, condition: Failed`; before, `status`.
+    told.ends_with(": Failed").then(|| {
+        let edit = format!("kubectl edit -n {} cronjob/{}", object::namespace(target), object::name(target));
+        Finding::new(Reason::CronFailed, target, "its last Job failed, and is not kept")
+            .probably()
+            .detail(said(saw))
+            .advise(format!(
+                "to see why, keep those that fail: failedJobsHistoryLimit: 1, and no ttlSecondsAfterFinished: {edit}"
+            ))
+    })
 }
 
 /// Each Job is ended for the next one before it has done its work.

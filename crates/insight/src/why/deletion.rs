@@ -3,9 +3,9 @@
 use ferry_meta::object;
 use serde_json::{Value, json};
 
-use super::{Finding, Reason, claim, in_namespace, is_soon, named, said, title_with_group};
+use super::{Finding, Reason, finalizers, in_namespace, is_soon, named, said, title_with_group, warning};
 use crate::gather::{ALL_PODS, REMAINING};
-use crate::world::{World, ago, known_kind, number, standing, time_at, title};
+use crate::world::{World, ago, event_time, known_kind, number, standing, time_at, title};
 
 pub(super) fn held(world: &World, target: &Value) -> Option<Finding> {
     if !object::is_being_deleted(target) {
@@ -92,7 +92,7 @@ fn follow(world: &World, target: &Value, finalizer: &str) -> Held {
             }
         }
         "kubernetes.io/pvc-protection" => {
-            let Some(users) = claim::users(world, target) else {
+            let Some(users) = finalizers::users_of_claim(world, target) else {
                 return held(
                     Reason::FinalizerClaimInUse,
                     vec!["it goes when no pod uses it; whether one does could not be looked at".into()],
@@ -103,7 +103,7 @@ fn follow(world: &World, target: &Value, finalizer: &str) -> Held {
             match users.first() {
                 Some(first) => held(
                     Reason::FinalizerClaimInUse,
-                    vec![format!("{} still uses it", named(&names))],
+                    vec![format!("{} still uses it", named(&names)), finalizers::ended(&users)],
                     vec![format!(
                         "end what uses it: kubectl delete -n {namespace} {}",
                         super::containers::maker(world, first).unwrap_or_else(|| names[0].clone())
@@ -111,7 +111,7 @@ fn follow(world: &World, target: &Value, finalizer: &str) -> Held {
                 ),
                 None => held(
                     Reason::FinalizerClaimInUse,
-                    vec!["no pod uses it: the controller removes the finalizer".into()],
+                    vec!["no pod that has a node uses it: the controller removes the finalizer".into()],
                     vec!["see that the controllers run".into()],
                 ),
             }
@@ -167,7 +167,10 @@ fn follow(world: &World, target: &Value, finalizer: &str) -> Held {
             vec!["what it owns is being released".into()],
             vec!["see that the controllers run".into()],
         ),
-        other => custom(world, target, other),
+        other => match finalizers::known(world, target, other) {
+            Some((details, advice)) => held(Reason::Finalizer, details, advice),
+            None => custom(world, target, other),
+        },
     }
 }
 
@@ -249,8 +252,9 @@ fn pod(world: &World, pod: &Value) -> Option<Finding> {
     let node = object::text(pod, "/spec/nodeName");
     let ends = time_at(pod, "/metadata/deletionTimestamp")?;
     let left = ends.as_second() - world.now.as_second();
+    let grace = number(pod, "/metadata/deletionGracePeriodSeconds");
+    let begun = ends.checked_sub(jiff::SignedDuration::from_secs(grace)).unwrap_or(ends);
     if left > 0 {
-        let grace = number(pod, "/metadata/deletionGracePeriodSeconds");
         let cause = format!("its containers have {left} s of {grace} s left to end by themselves");
         return Some(Finding::new(Reason::GracePeriod, pod, cause).underway());
     }
@@ -276,6 +280,8 @@ fn pod(world: &World, pod: &Value) -> Option<Finding> {
             pod,
             format!("node {node} is ready, but its kubelet has not ended the pod, {} s after it should have", -left),
         )
+        // What the kubelet could not do, it tells; what it met while the pod ran is over.
+        .detail(warning(world, pod).filter(|event| event_time(event) >= Some(begun)).map(said).unwrap_or_default())
         .advise(format!("look at the kubelet's log on {node}: a volume or a container may not let go")),
         Some(false) => Finding::new(
             Reason::NodeGoneForDeletion,
@@ -338,6 +344,19 @@ fn namespace(world: &World, target: &Value) -> Finding {
         }
         finding = finding.advise(format!("ferry why -n {name} {}", of_resource(item)));
     }
+    // What is being deleted and has no finalizers waits for somebody too: a pod for its kubelet.
+    let lingers = |item: &&Value| {
+        let since = time_at(item, "/metadata/deletionTimestamp");
+        object::finalizers(item).next().is_none()
+            && since.is_some_and(|since| since <= world.now && !is_soon(world, since))
+    };
+    let lingering: Vec<&Value> = world.all(REMAINING).iter().filter(lingers).collect();
+    for item in lingering.iter().take(3) {
+        let since = time_at(item, "/metadata/deletionTimestamp").map(|then| ago(world.now, then)).unwrap_or_default();
+        finding = finding.detail(format!("{} should have been gone {since} ago", of_resource(item)));
+        finding = finding.advise(format!("ferry why -n {name} {}", of_resource(item)));
+    }
+    stuck |= !lingering.is_empty();
     let emptied = standing(target, "NamespaceContentRemaining", "False").is_some()
         && standing(target, "NamespaceFinalizersRemaining", "False").is_some();
     if (!own.is_empty() || !more.is_empty()) && (emptied || held.is_empty() && !stuck) {
@@ -363,7 +382,10 @@ fn namespace(world: &World, target: &Value) -> Finding {
     if stuck {
         finding.cause = match held.first() {
             Some(first) => format!("it cannot be emptied: {} is held by a finalizer", of_resource(first)),
-            None => "it cannot be emptied".to_owned(),
+            None => match lingering.first() {
+                Some(first) => format!("it cannot be emptied: {} does not go", of_resource(first)),
+                None => "it cannot be emptied".to_owned(),
+            },
         };
     }
     finding

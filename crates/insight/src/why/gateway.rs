@@ -38,6 +38,36 @@ fn edit(gateway: &Value) -> String {
     format!("kubectl edit {}gateway/{}", in_namespace(gateway), object::name(gateway))
 }
 
+/// A class by itself: whether its controller is there.
+pub(super) fn class_itself(world: &World, class: &Value) -> Option<Finding> {
+    let failing = is_failing(class, "Accepted");
+    let serves = object::text(class, "/spec/controllerName");
+    // A new object says `Unknown`, or nothing at all.
+    let judged = condition(class, "Accepted").is_some_and(|accepted| object::text(accepted, "/status") != "Unknown");
+    if !judged {
+        let cause = format!("no controller has taken it up: it is for one that calls itself {serves:?}");
+        return Some(
+            Finding::new(Reason::GatewayController, class, cause)
+                .underway_if(is_young(world, class))
+                .detail(failing.map(said).unwrap_or_default())
+                .advise(start(serves)),
+        );
+    }
+    let cause = format!("its controller {serves:?} does not accept it: {}", said(failing?));
+    let name = object::name(class);
+    Some(Finding::new(Reason::GatewayRefused, class, cause).advise(format!("kubectl edit gatewayclass/{name}")))
+}
+
+/// How a controller is started.
+fn start(serves: &str) -> String {
+    match serves {
+        OWN => {
+            "start the gateway: a server with --gateway=true, or `ferry gateway` on a machine of the cluster".to_owned()
+        }
+        _ => format!("see that the pods of {serves} run, or name the class of Ferry's own gateway: ferry"),
+    }
+}
+
 fn class(world: &World, gateway: &Value) -> Option<Finding> {
     let classes = world.seen("gatewayclasses")?;
     let name = object::text(gateway, "/spec/gatewayClassName");
@@ -80,12 +110,7 @@ fn controller(world: &World, gateway: &Value) -> Option<Finding> {
         Some(why) => finding.detail(format!("the class: {}", said(why))),
         None => finding,
     };
-    Some(finding.advise(match serves {
-        OWN => {
-            "start the gateway: a server with --gateway=true, or `ferry gateway` on a machine of the cluster".to_owned()
-        }
-        _ => format!("see that the pods of {serves} run, or name the class of Ferry's own gateway: ferry"),
-    }))
+    Some(finding.advise(start(serves)))
 }
 
 /// The Secrets of its own namespace that its listeners name, with the listener.

@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, containers, is_young, plural, pod, said, workload};
+use super::{Finding, Reason, containers, is_young, plural, pod, said, warning, workload};
 use crate::world::{World, event_time, is_true, number, standing, time_at, title};
 
 pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
@@ -17,6 +17,15 @@ pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
     let finding = |reason: Reason, cause: String| Finding::new(reason, job, cause);
     if job.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true) {
         let advice = format!("kubectl patch job -n {namespace} {name} -p '{{\"spec\":{{\"suspend\":false}}}}'");
+        // Who suspends it takes back what others change.
+        if let Some(queue) = queue(job) {
+            let cause =
+                format!("it is suspended (spec.suspend) until its queue lets it run ({queue}), and so it has no pods");
+            let told = warning(world, job).map(said).unwrap_or_default();
+            return vec![finding(Reason::JobSuspended, cause).note().detail(told).advise(format!(
+                "see what the queue says of it: kubectl get workloads.kueue.x-k8s.io -n {namespace}"
+            ))];
+        }
         return vec![
             finding(Reason::JobSuspended, "it is suspended (spec.suspend), and so it has no pods".into())
                 .note()
@@ -47,6 +56,9 @@ pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
     if !found.is_empty() {
         return found;
     }
+    if let Some(failed) = failed_indexes(world, job, &pods) {
+        return vec![failed];
+    }
     let (active, done) = (number(job, "/status/active"), number(job, "/status/succeeded"));
     let wanted = job.pointer("/spec/completions").and_then(Value::as_i64).unwrap_or(1);
     let at_work = current.iter().any(|pod| is_true(pod, "Ready") || object::text(pod, "/status/phase") == "Running");
@@ -58,8 +70,11 @@ pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
         );
     }
     if failures > 0 {
-        let limit = limit(job);
-        finding = finding.detail(format!("{} so far; backoffLimit is {limit}", plural(failures, "failed attempt")));
+        let limit = match job.pointer("/spec/backoffLimitPerIndex").and_then(Value::as_i64) {
+            Some(limit) => format!("backoffLimitPerIndex is {limit}"),
+            None => format!("backoffLimit is {}", limit(job)),
+        };
+        finding = finding.detail(format!("{} so far; {limit}", plural(failures, "failed attempt")));
         let last = pods
             .iter()
             .filter(|pod| is_over(pod))
@@ -76,6 +91,36 @@ pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
         }
     }
     vec![finding]
+}
+
+/// An index that has no attempt left: the others go on, and the Job fails when they are done.
+fn failed_indexes(world: &World, job: &Value, pods: &[&Value]) -> Option<Finding> {
+    let which = object::text(job, "/status/failedIndexes");
+    let limit = job.pointer("/spec/backoffLimitPerIndex").and_then(Value::as_i64)?;
+    if which.is_empty() {
+        return None;
+    }
+    let cause = format!(
+        "its indexes {which} have failed for good (backoffLimitPerIndex is {limit}): the others go on, and the Job fails when they are done"
+    );
+    let finding = Finding::new(Reason::FailedIndexes, job, cause);
+    let is_over = |pod: &&&Value| object::text(pod, "/status/phase") == "Failed";
+    let last = pods.iter().filter(is_over).max_by_key(|pod| time_at(pod, "/metadata/creationTimestamp"));
+    let finding = match last.and_then(|pod| pod::first(world, pod)) {
+        Some(last) => finding.because_of(last),
+        None => finding,
+    };
+    Some(finding.advise(format!(
+        "a Job that failed stays so; when the cause is gone, delete it and create it again: kubectl delete -n {} {}",
+        object::namespace(job),
+        title(job)
+    )))
+}
+
+/// The queue that suspends a Job and starts it when there is room.
+fn queue(job: &Value) -> Option<&'static str> {
+    const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+    (object::labels(job).contains_key(QUEUE) || object::annotations(job).contains_key(QUEUE)).then_some(QUEUE)
 }
 
 /// What Events tell of pods that the controller has deleted: the newest warning about one of them.

@@ -5,6 +5,7 @@ use ferry_meta::quantity::Quantity;
 use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
+use super::provisioner::class_of;
 use super::{Finding, Reason, fit};
 
 /// Why a volume that is there is not for a claim.
@@ -41,8 +42,8 @@ pub(super) enum Misfit {
 /// All that keeps a volume from a claim.
 pub(super) fn misfits(claim: &Value, volume: &Value) -> Vec<Misfit> {
     let mut found = Vec::new();
-    let class = object::text(claim, "/spec/storageClassName");
-    let has = object::text(volume, "/spec/storageClassName");
+    let class = class_of(claim).unwrap_or_default();
+    let has = class_of(volume).unwrap_or_default();
     if class != has {
         found.push(Misfit::Class { has: has.to_owned() });
     }
@@ -96,7 +97,7 @@ pub(super) fn misfits(claim: &Value, volume: &Value) -> Vec<Misfit> {
 pub(super) fn explained(claim: &Value, volume: &Value, misfits: &[Misfit]) -> Finding {
     let name = object::name(volume);
     let wanted = object::text(claim, "/spec/resources/requests/storage");
-    let class = object::text(claim, "/spec/storageClassName");
+    let class = class_of(claim).unwrap_or_default();
     let modes: Vec<&str> = object::items(claim, "/spec/accessModes").iter().filter_map(Value::as_str).collect();
     let modes = modes.join(", ");
     let mode = match object::text(claim, "/spec/volumeMode") {

@@ -16,10 +16,14 @@ mod containers;
 mod crash;
 mod cron_job;
 mod deletion;
+mod devices;
+mod disruption;
 mod external;
+mod finalizers;
 mod fit;
 mod gateway;
 mod growth;
+mod hints;
 mod image;
 mod ingress;
 mod job;
@@ -33,8 +37,10 @@ mod owner;
 mod parts;
 mod pod;
 mod policies;
+mod policy_dns;
 mod policy_peers;
 mod probes;
+mod provisioner;
 mod pull_failure;
 mod reason;
 mod references;
@@ -47,6 +53,7 @@ mod scheduling;
 mod servers;
 mod service;
 mod slices;
+mod snapshot;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -65,6 +72,7 @@ use crate::world::{World, condition, known_kind, time_at, title};
 pub use crate::gather::world as look;
 pub(crate) use access::{ACCOUNTS, accounts, role_plural};
 pub(crate) use cron_job::next as next_job;
+pub(crate) use devices::may_have as may_have_devices;
 pub(crate) use external::meant as service_meant;
 pub(crate) use fit::volumes::claims as claims_of;
 pub(crate) use gateway::secrets as secrets_of_gateway;
@@ -268,7 +276,7 @@ pub fn verdict(world: &World, findings: &[Finding]) -> Verdict {
 pub(crate) fn named_by(world: &World) -> Vec<Named> {
     let target = &world.target;
     let mut found: Vec<Named> = match known_kind(target) {
-        "PersistentVolumeClaim" => source::of(target).into_iter().collect(),
+        "PersistentVolumeClaim" => source::of(target).into_iter().chain(growth::attributes(target)).collect(),
         "Ingress" => ingress::resources(target).into_iter().map(|(_, named)| named).collect(),
         "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
             policies::parameters(world, target).into_iter().collect()
@@ -305,15 +313,17 @@ fn of_kind(world: &World, target: &Value) -> Vec<Finding> {
         "Job" => job::findings(world, target),
         "CronJob" => cron_job::findings(world, target),
         "Service" => service::findings(world, target),
+        "EndpointSlice" => slices::slice(world, target),
         "Ingress" => ingress::findings(world, target),
         "Gateway" => gateway::findings(world, target),
+        "GatewayClass" => one(gateway::class_itself(world, target)),
         "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" | "UDPRoute" => route::findings(world, target),
         "NetworkPolicy" => network_policy::policy(world, target),
         "PersistentVolumeClaim" => one(claim::findings(world, target)),
         "PersistentVolume" => one(volume::persistent(world, target)),
         "Node" => node::findings(world, target),
         "PodDisruptionBudget" => budget::findings(world, target),
-        "ResourceQuota" => cluster_objects::quota(target),
+        "ResourceQuota" => cluster_objects::quota(world, target),
         "CertificateSigningRequest" => one(cluster_objects::certificate_request(world, target)),
         "HorizontalPodAutoscaler" => autoscaler::findings(world, target),
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => webhook::configuration(world, target),
@@ -322,8 +332,11 @@ fn of_kind(world: &World, target: &Value) -> Vec<Finding> {
         "RoleBinding" | "ClusterRoleBinding" => access::binding(world, target),
         "Secret" => one(certificate::secret(world, target)),
         "Role" | "ClusterRole" => roles::findings(world, target),
-        "StorageClass" => one(claim::class(world, target)),
-        "ResourceClaim" => one(scheduling::device_claim(world, target)),
+        "StorageClass" => one(provisioner::class(world, target)),
+        "VolumeAttributesClass" => one(provisioner::attributes(world, target)),
+        "VolumeSnapshot" => one(snapshot::finding(world, target)),
+        "ResourceClaimTemplate" => one(devices::missing_class(world, target, "/spec/spec/devices")),
+        "ResourceClaim" => one(devices::device_claim(world, target)),
         "Lease" => one(lease::finding(world, target)),
         "VolumeAttachment" => one(attachment::finding(world, target)),
         "ServiceAccount" => one(references::of_account(world, target)),

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use ferry_meta::selector::LabelSelector;
 use serde_json::Value;
 
-use super::{Finding, Reason, fit, in_namespace, named, policy_peers};
+use super::{Finding, Reason, fit, in_namespace, named, policy_dns, policy_peers};
 use crate::gather::ALL_PODS;
 use crate::world::World;
 
@@ -16,7 +16,7 @@ pub(super) fn selects(policy: &Value, pod: &Value) -> bool {
 }
 
 /// Whether a policy is about traffic of this direction.
-fn has_type(policy: &Value, kind: &str) -> bool {
+pub(super) fn has_type(policy: &Value, kind: &str) -> bool {
     let types = object::items(policy, "/spec/policyTypes");
     match types.is_empty() {
         true => kind == "Ingress" || policy.pointer("/spec/egress").is_some(),
@@ -115,7 +115,10 @@ fn has_port(pod: &Value, rule: &Value) -> bool {
 pub(super) fn policy(world: &World, policy: &Value) -> Vec<Finding> {
     match selects_nothing(world, policy) {
         Some(finding) => vec![finding],
-        None => policy_peers::ports(world, policy).into_iter().chain(policy_peers::nobody(world, policy)).collect(),
+        None => {
+            let found = policy_peers::ports(world, policy).into_iter().chain(policy_peers::nobody(world, policy));
+            found.chain(policy_dns::forgotten(world, policy)).collect()
+        }
     }
 }
 

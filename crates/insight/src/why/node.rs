@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, budget, cluster_objects, deletion, is_young, named, plural, said};
+use super::{Finding, Reason, budget, cluster_objects, deletion, is_soon, is_young, named, plural, rollout, said};
 use crate::gather::{ALL_BUDGETS, ALL_PODS};
 use crate::nodes::{CERTIFICATES, KUBELET, LEASE, REMOVALS};
 use crate::world::{World, ago, condition, standing, time_at};
@@ -70,6 +70,8 @@ pub(super) fn findings(world: &World, node: &Value) -> Vec<Finding> {
             found.push(finding(Reason::NodePressure, cause).detail(said(short)).advise(do_that));
         }
     }
+    found.extend(problem(node));
+    found.extend(left_taint(world, node));
     found.extend(cluster_objects::dropping(node, node));
     if node.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true) {
         let cordoned = finding(Reason::NodeCordoned, "it is cordoned: no new pods come".into())
@@ -145,11 +147,69 @@ fn drain_blocked(world: &World, node: &Value) -> Option<Finding> {
 /// The taint of a node that its cloud's controller has not looked at.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
+/// Somebody puts it on a node that is off for good, and takes it away when the node is back.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// Conditions of the node problem detector: they tell of something bad where they stand at True.
+const PROBLEMS: [&str; 8] = [
+    "KernelDeadlock",
+    "ReadonlyFilesystem",
+    "CorruptDockerOverlay2",
+    "FrequentKubeletRestart",
+    "FrequentContainerdRestart",
+    "FrequentUnregisterNetDevice",
+    "ContainerRuntimeUnhealthy",
+    "KubeletUnhealthy",
+];
+
+/// What a detector on the node has found.
+fn problem(node: &Value) -> Option<Finding> {
+    let standing = PROBLEMS.into_iter().find_map(|name| standing(node, name, "True"))?;
+    let cause = format!("a detector on it reports {}: {}", object::text(standing, "/type"), said(standing));
+    let name = object::name(node);
+    Some(
+        Finding::new(Reason::NodeProblem, node, cause)
+            .advise(format!("empty it and look at the machine: kubectl drain {name} --ignore-daemonsets")),
+    )
+}
+
+/// Taints that tell of a condition, with the status at which they stand.
+const OF_CONDITIONS: [(&str, &str, &[&str]); 6] = [
+    ("node.kubernetes.io/not-ready", "Ready", &["False"]),
+    ("node.kubernetes.io/unreachable", "Ready", &["Unknown"]),
+    ("node.kubernetes.io/memory-pressure", "MemoryPressure", &["True"]),
+    ("node.kubernetes.io/disk-pressure", "DiskPressure", &["True"]),
+    ("node.kubernetes.io/pid-pressure", "PIDPressure", &["True"]),
+    ("node.kubernetes.io/network-unavailable", "NetworkUnavailable", &["True"]),
+];
+
+/// A taint that was left behind: its condition has changed, and nobody has taken it away.
+fn left_taint(world: &World, node: &Value) -> Option<Finding> {
+    let has = |key: &str| object::items(node, "/spec/taints").iter().find(|taint| object::text(taint, "/key") == key);
+    let (taint, said) = OF_CONDITIONS.into_iter().find_map(|(key, kind, bad)| {
+        let (taint, says) = (has(key)?, condition(node, kind)?);
+        let is_over = !bad.contains(&object::text(says, "/status"));
+        let late = time_at(says, "/lastTransitionTime").is_some_and(|since| !is_soon(world, since));
+        (is_over && late).then_some((taint, says))
+    })?;
+    let (name, key, effect) = (object::name(node), object::text(taint, "/key"), object::text(taint, "/effect"));
+    let cause = format!(
+        "it keeps pods away by the taint {key}:{effect}, though it says {}={}: nobody has taken the taint away",
+        object::text(said, "/type"),
+        object::text(said, "/status")
+    );
+    Some(
+        Finding::new(Reason::NodeTaints, node, cause)
+            .advise(rollout::CONTROLLERS)
+            .advise(format!("or take it away: kubectl taint nodes {name} {key}:{effect}-")),
+    )
+}
+
 /// Taints that somebody has put on it keep pods away. Those that tell of its state are told by its conditions.
 fn taints(node: &Value) -> Option<Finding> {
     let keeps = |taint: &&Value| {
         let (key, effect) = (object::text(taint, "/key"), object::text(taint, "/effect"));
-        effect != "PreferNoSchedule" && !key.starts_with("node.kubernetes.io/")
+        effect != "PreferNoSchedule" && (!key.starts_with("node.kubernetes.io/") || key == OUT_OF_SERVICE)
     };
     let all: Vec<&Value> = object::items(node, "/spec/taints").iter().filter(keeps).collect();
     let name = object::name(node);

@@ -18,6 +18,29 @@ pub(super) fn claim_refused(world: &World, owner: &Value, claim: &str, message: 
             );
             with_quota(world, owner, quota, finding(cause))
         }
+        Refusal::LimitRange => {
+            let of_claims = |range: &&Value| {
+                let mut limits = object::items(range, "/spec/limits").iter();
+                limits.any(|limit| object::text(limit, "/type") == "PersistentVolumeClaim")
+            };
+            let namespace = object::namespace(owner);
+            let range = world.all("limitranges").iter().find(of_claims).map(object::name);
+            let which = range.map(|name| format!(" {name}")).unwrap_or_default();
+            let found = finding(format!(
+                "its claim {claim} is refused, and so its pod is not made: it asks for more or less than the LimitRange{which} of namespace {namespace} allows"
+            ));
+            let anew = format!(
+                "volumeClaimTemplates cannot be changed: to ask for another size, delete it, correct its manifest and create it again: kubectl delete {}{}",
+                in_namespace(owner),
+                title(owner)
+            );
+            match range {
+                Some(name) => {
+                    found.advise(format!("change the limits: kubectl edit -n {namespace} limitrange/{name}")).advise(format!("or {anew}"))
+                }
+                None => found.advise(anew),
+            }
+        }
         _ => finding(format!("its claim {claim} is refused by the API server, and so its pod is not made")).advise(
             format!(
                 "volumeClaimTemplates cannot be changed: delete it, correct its manifest and create it again: kubectl delete {}{}",

@@ -1,12 +1,13 @@
 //! A pod, from its way to a node until it is ready.
 
 use ferry_meta::object;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::containers::{edit, replace};
 use super::{
-    Cause, Finding, Reason, cluster_objects, containers, crash, deletion, fit, growth, image, is_soon, network_policy,
-    probes, said, scheduling, service, volume,
+    Cause, Finding, Reason, cluster_objects, containers, crash, deletion, devices, disruption, fit, growth, image,
+    is_soon, network_policy, probes, said, scheduling, service, volume,
 };
 use crate::world::{World, ago, condition, event_time, is_true, number, span, standing, time_at};
 
@@ -16,7 +17,7 @@ const CAUSES: [Cause; 18] = [
     ended,
     scheduling::gated,
     scheduling::unbound_claim,
-    scheduling::devices,
+    devices::of_pod,
     scheduling::scheduler_error,
     scheduling::unschedulable,
     lost_node,
@@ -73,6 +74,9 @@ fn ended(world: &World, pod: &Value) -> Option<Finding> {
     let (reason, message) = (object::text(pod, "/status/reason"), object::text(pod, "/status/message"));
     let node = object::text(pod, "/spec/nodeName");
     let finding = |reason: Reason, cause: String| Finding::new(reason, pod, cause).detail(message.trim());
+    if let Some(disrupted) = disruption::finding(world, pod) {
+        return Some(disrupted);
+    }
     Some(match reason {
         "Evicted" if over_size(pod, message).is_some() => {
             let (volume, limit) = over_size(pod, message).unwrap_or_default();
@@ -211,6 +215,14 @@ fn sandbox(world: &World, pod: &Value) -> Option<Finding> {
     let finding =
         Finding::new(Reason::Sandbox, pod, format!("the runtime of node {node} cannot make its sandbox and network"));
     let finding = finding.detail(object::text(event, "/message"));
+    if pod.pointer("/spec/hostUsers").and_then(Value::as_bool) == Some(false)
+        && object::text(event, "/message").contains("user namespace")
+    {
+        return Some(finding.detail("it asks for users of its own (spec.hostUsers: false)").advise(format!(
+            "choose nodes whose runtime and kernel have user namespaces, or take hostUsers away: {}",
+            edit(world, pod)
+        )));
+    }
     Some(match object::text(pod, "/spec/runtimeClassName") {
         "" => finding.advise(format!("look at the network plug-in and the runtime on {node}; ferry why node/{node}")),
         class => finding.detail(format!("it asks for the RuntimeClass {class:?}")).advise(format!(
@@ -238,14 +250,38 @@ fn gates(world: &World, pod: &Value) -> Option<Finding> {
 /// A kubelet that says nothing of a pod for so long does not work on it.
 const SILENT_SECONDS: i64 = 600;
 
+/// So long a kubelet may try again before what it warns of counts.
+const TRIES_SECONDS: i64 = 60;
+
+/// The kubelet warns of something that nothing here knows.
+fn warned(world: &World, pod: &Value, scheduled: Option<Timestamp>) -> Option<Finding> {
+    let newest = world.events(pod).pop().filter(|event| object::text(event, "/type") == "Warning")?;
+    let of_before = ["FailedScheduling", "Preempted", "Unhealthy", "BackOff"];
+    // What the scheduler or a container of before met is over.
+    if of_before.contains(&object::text(newest, "/reason")) || event_time(newest) < scheduled {
+        return None;
+    }
+    let node = object::text(pod, "/spec/nodeName");
+    let cause = format!("the kubelet of {node} cannot start it: {}", object::text(newest, "/reason"));
+    let early = scheduled.is_none_or(|at| world.now.as_second() - at.as_second() < TRIES_SECONDS);
+    Some(
+        Finding::new(Reason::Starting, pod, cause)
+            .probably()
+            .underway_if(early)
+            .detail(said(newest))
+            .advise(format!("correct what the message names: {}", edit(world, pod)))
+            .advise(format!("or, where it is about the node: ferry why node/{node}")),
+    )
+}
+
 /// Nothing is wrong that anybody has told of.
 fn starting(world: &World, pod: &Value) -> Option<Finding> {
     let node = object::text(pod, "/spec/nodeName");
     let statuses = object::items(pod, "/status/containerStatuses");
     // A container that has done its work is not started again, and the others need not wait for it.
-    let starts_again = matches!(object::text(pod, "/spec/restartPolicy"), "" | "Always");
+    let starts_again = |status: &Value| containers::restart_policy(pod, object::text(status, "/name")) == "Always";
     let is_done = |status: &Value| {
-        !starts_again && status.pointer("/state/terminated/exitCode").and_then(Value::as_i64) == Some(0)
+        !starts_again(status) && status.pointer("/state/terminated/exitCode").and_then(Value::as_i64) == Some(0)
     };
     let is_ready = |status: &Value| status["ready"].as_bool() == Some(true);
     if statuses.iter().any(is_done) && statuses.iter().all(|status| is_done(status) || is_ready(status)) {
@@ -269,6 +305,9 @@ fn starting(world: &World, pod: &Value) -> Option<Finding> {
     let finding = Finding::new(Reason::Starting, pod, cause);
     if let Some(pulling) = pulling {
         return Some(finding.underway().detail(object::text(pulling, "/message")));
+    }
+    if let Some(finding) = warned(world, pod, scheduled) {
+        return Some(finding);
     }
     // A kubelet that is at work says something of it.
     let told = world.events(pod).into_iter().filter_map(event_time).chain(scheduled).max();

@@ -56,6 +56,28 @@ pub(super) fn unhealthy<'a>(
     })
 }
 
+/// Whether the kubelet has killed the container for its probe: it says so when it does.
+pub(super) fn has_killed(
+    world: &World,
+    pod: &Value,
+    container: &str,
+    kind: ProbeKind,
+    since: Option<Timestamp>,
+) -> bool {
+    let words = match kind {
+        ProbeKind::Liveness => "failed liveness probe",
+        ProbeKind::Startup => "failed startup probe",
+        ProbeKind::Readiness => return false,
+    };
+    world.events(pod).into_iter().any(|event| {
+        let (_, rest) =
+            object::text(event, "/message").split_once(&format!("ontainer {container} ")).unwrap_or_default();
+        object::text(event, "/reason") == "Killing"
+            && rest.starts_with(words)
+            && since.is_none_or(|since| event_time(event).is_none_or(|at| at.as_second() >= since.as_second()))
+    })
+}
+
 /// What a failed probe met, as its Event tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Met {

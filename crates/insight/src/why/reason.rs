@@ -80,6 +80,7 @@ reasons! {
         ReadinessGate "readiness-gate" Ready,
         EphemeralContainer "ephemeral-container" Kubelet,
         PodResize "pod-resize" Kubelet,
+        PodDisrupted "pod-disrupted" Node,
     }
     "storage" {
         VolumeTooSmall "volume-too-small" Storage,
@@ -105,6 +106,8 @@ reasons! {
         DataSource "data-source" Storage,
         VolumeAttributes "volume-attributes" Storage,
         NotAttached "not-attached" Storage,
+        Snapshot "snapshot" Storage,
+        ClaimModifying "claim-modifying" Storage,
     }
     "workloads" {
         ControllerBehind "controller-behind" Controller,
@@ -193,6 +196,8 @@ reasons! {
         PacketsDropped "packets-dropped" Node,
         IngressBackendResource "ingress-backend-resource" Endpoints,
         LocalTraffic "local-traffic" Endpoints,
+        SliceService "slice-service" Endpoints,
+        PolicyDns "policy-dns" Endpoints,
     }
     "connections" {
         SourceNotRunning "source-not-running" Network,
@@ -240,6 +245,7 @@ reasons! {
         DrainBlocked "drain-blocked" Node,
         NodeTaints "node-taints" Node,
         NodeUninitialized "node-uninitialized" Node,
+        NodeProblem "node-problem" Node,
     }
     "deletion" {
         FinalizerForeground "finalizer-foreground" Deletion,
@@ -280,6 +286,7 @@ reasons! {
         HpaBehavior "hpa-behavior" Autoscaler,
         PolicyParameters "policy-parameters" Admission,
         LeaseExpired "lease-expired" Controller,
+        CaBundle "ca-bundle" Admission,
     }
     "access" {
         RoleMissing "role-missing" Authorization,
@@ -289,6 +296,7 @@ reasons! {
         RoleAggregatesNothing "role-aggregates-nothing" Authorization,
         SubjectMissing "subject-missing" Authorization,
         NoSubjects "no-subjects" Authorization,
+        RoleNames "role-names" Authorization,
     }
     "servers" {
         ServerNotReady "server-not-ready" Store,

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::containers::called;
-use super::{Finding, Reason, named, near};
+use super::{Finding, Reason, named, near, rollout};
 use crate::world::{Presence, World};
 
 /// Something that a pod cannot start without, or uses to pull its images.
@@ -137,6 +137,9 @@ pub(super) fn missing_for_container(world: &World, pod: &Value, container: &str)
     of_pod(pod).iter().filter(|one| of_it(one)).find_map(|one| missing(world, pod, one))
 }
 
+/// The ConfigMap with the CA of the API server, which every pod with a token mounts.
+const ROOT_CA: &str = "kube-root-ca.crt";
+
 fn missing(world: &World, pod: &Value, one: &Reference) -> Option<Finding> {
     let (kind, command) = match one.plural {
         "configmaps" => ("ConfigMap", "configmap"),
@@ -154,6 +157,14 @@ fn missing(world: &World, pod: &Value, one: &Reference) -> Option<Finding> {
             let keys: Vec<String> = one.keys.iter().map(|(key, _)| format!("--from-literal={key}=VALUE")).collect();
             let keys = if keys.is_empty() { String::new() } else { format!(" {}", keys.join(" ")) };
             let cause = format!("{place} needs the {kind} {name:?}, and there is none in namespace {namespace}");
+            // Nobody writes this one by hand.
+            if (kind, name.as_str()) == ("ConfigMap", ROOT_CA) {
+                return Some(
+                    Finding::new(reason, pod, cause)
+                        .detail("a controller writes it into every namespace (root-ca-certificate-publisher)")
+                        .advise(rollout::CONTROLLERS),
+                );
+            }
             Some(
                 Finding::new(reason, pod, cause)
                     .detail(near::elsewhere(world, one.plural, name))

@@ -25,7 +25,36 @@ pub(super) fn findings(world: &World, role: &Value) -> Vec<Finding> {
         let resources = object::items(rule, "/resources").iter().filter_map(Value::as_str);
         resources.filter_map(move |resource| finding(role, groups, place, rule, resource))
     });
-    found.chain(scopes).chain(verbs).take(4).collect()
+    let by_name = object::items(role, "/rules").iter().enumerate().filter_map(|(place, rule)| names(role, place, rule));
+    found.chain(scopes).chain(verbs).chain(by_name).take(4).collect()
+}
+
+/// Requests that name no object are granted by no rule with `resourceNames`.
+fn names(role: &Value, place: usize, rule: &Value) -> Option<Finding> {
+    if object::items(rule, "/resourceNames").is_empty() {
+        return None;
+    }
+    let verbs: Vec<&str> = object::items(rule, "/verbs").iter().filter_map(Value::as_str).collect();
+    // Subresources are made of an object that the request names.
+    let mut whole = object::items(rule, "/resources").iter().filter_map(Value::as_str);
+    let whole = whole.any(|resource| !resource.contains('/'));
+    let one = |wanted: [&'static str; 2]| wanted.into_iter().filter(|verb| verbs.contains(verb)).collect::<Vec<_>>();
+    let (nameless, listing) = (one(["create", "deletecollection"]), one(["list", "watch"]));
+    let (which, why) = match (nameless.as_slice(), listing.as_slice()) {
+        ([_, ..], _) if whole => (nameless, "such a request names no object, and resourceNames wants one of these"),
+        (_, [_, ..]) if whole => {
+            (listing, "it counts only for a request with --field-selector=metadata.name=NAME (fieldSelector)")
+        }
+        _ => return None,
+    };
+    let cause =
+        format!("its rule {} has resourceNames, and so hardly grants {}: {why}", place + 1, super::named(&which));
+    let edit = format!("kubectl edit {}{}", in_namespace(role), title_with_group(role));
+    Some(
+        Finding::new(Reason::RoleNames, role, cause).note().advise(format!(
+            "if it is to hold for all objects, put these verbs into a rule without resourceNames: {edit}"
+        )),
+    )
 }
 
 /// Words that people write for verbs, and that the API server asks for under no circumstances; and what is meant.

@@ -6,7 +6,8 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::containers::edit;
-use super::{Finding, Reason, claim, deletion, fit, is_young, named, pairs, plural, said};
+use super::{Finding, Reason, claim, deletion, devices, fit, is_young, named, pairs, plural, said};
+use crate::gather::ALL_PODS;
 use crate::world::{World, ago, condition, is_owned_by, standing, time_at};
 
 pub(super) fn gated(_: &World, pod: &Value) -> Option<Finding> {
@@ -153,6 +154,9 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
     let free = checked.iter().filter(|one| one.obstacles.is_empty()).map(|one| one.node).collect::<Vec<_>>();
     // A node with nothing in its way shows that the obstacles of the others are not what it is about.
     if !free.is_empty() && nominated(pod).is_empty() {
+        if let Some(taken) = devices::taken(world, pod) {
+            return Some(finding.details.into_iter().fold(taken, Finding::detail));
+        }
         let cause = format!("the scheduler finds no node for it: {}", first_part(message));
         let found = Finding::new(reason, pod, cause).probably();
         let found = finding.details.into_iter().fold(found, Finding::detail);
@@ -167,8 +171,17 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
     }
     let nominated = nominated(pod);
     if !nominated.is_empty() {
+        let finding = Finding { reason: Reason::Preempting, ..finding };
+        // Those who are to go have a while for it; one that does not go is what it waits for.
+        let there =
+            |other: &&Value| object::text(other, "/spec/nodeName") == nominated && object::is_being_deleted(other);
+        let going = world.all(ALL_PODS).iter().filter(there);
+        if let Some(held) = going.filter_map(|other| deletion::held(world, other)).find(|held| !held.underway) {
+            let cause = format!("room is made for it on {nominated}, and {} does not go", held.about);
+            return Some(Finding { cause, ..finding }.because_of(held));
+        }
         let cause = format!("pods of lower priority are ending on {nominated} to make room for it");
-        return Some(Finding { reason: Reason::Preempting, cause, ..finding }.underway());
+        return Some(Finding { cause, ..finding }.underway());
     }
     finding = finding.detail(fit::takers(world, &checked).unwrap_or_default());
     for text in fit::advice(world, &checked, &edit(world, pod)) {
@@ -191,104 +204,6 @@ fn nominated(pod: &Value) -> &str {
 fn first_part(message: &str) -> &str {
     let rest = message.split_once(" nodes are available: ").map_or(message, |(_, rest)| rest);
     rest.split(" preemption: ").next().unwrap_or(rest).trim_end_matches('.')
-}
-
-/// Devices that it claims: the ResourceClaim, its template or the class of its devices is not there.
-pub(super) fn devices(world: &World, pod: &Value) -> Option<Finding> {
-    if !object::text(pod, "/spec/nodeName").is_empty() {
-        return None;
-    }
-    let namespace = object::namespace(pod);
-    for entry in object::items(pod, "/spec/resourceClaims") {
-        for (field, list, kind) in [
-            ("/resourceClaimName", "resourceclaims", "ResourceClaim"),
-            ("/resourceClaimTemplateName", "resourceclaimtemplates", "ResourceClaimTemplate"),
-        ] {
-            let name = object::text(entry, field);
-            let Some(items) = world.seen(list).filter(|_| !name.is_empty()) else { continue };
-            let Some(found) = items.iter().find(|item| object::name(item) == name) else {
-                let cause = format!(
-                    "its resource {:?} needs the {kind} {name:?}, and there is none in namespace {namespace}",
-                    object::text(entry, "/name")
-                );
-                return Some(
-                    Finding::new(Reason::DeviceClaim, pod, cause)
-                        .advise(format!("create the {kind} {name}, or correct its name: {}", edit(world, pod))),
-                );
-            };
-            let place = if kind == "ResourceClaim" { "/spec/devices" } else { "/spec/spec/devices" };
-            if let Some(missing) = missing_class(world, found, place) {
-                return Some(missing.detail(format!("{} waits for the {kind} {name}", crate::world::title(pod))));
-            }
-            let allocated = found.pointer("/status/allocation").is_some();
-            if world.seen("resourceslices").is_some_and(<[Value]>::is_empty) && !allocated {
-                let cause = format!(
-                    "its resource {:?} ({kind} {name}) asks for devices, and no node offers any: the cluster has no ResourceSlice",
-                    object::text(entry, "/name")
-                );
-                return Some(
-                    Finding::new(Reason::DeviceClaim, pod, cause)
-                        .advise("see that the driver of these devices runs on a node: it writes the ResourceSlices"),
-                );
-            }
-        }
-    }
-    None
-}
-
-/// A ResourceClaim of its own: devices are chosen for it together with the node of its first pod.
-pub(super) fn device_claim(world: &World, claim: &Value) -> Option<Finding> {
-    if let Some(missing) = missing_class(world, claim, "/spec/devices") {
-        return Some(missing);
-    }
-    if claim.pointer("/status/allocation").is_some() {
-        return None;
-    }
-    let name = object::name(claim);
-    let uses = |pod: &&Value| {
-        let named = object::items(pod, "/spec/resourceClaims").iter();
-        let made = object::items(pod, "/status/resourceClaimStatuses").iter();
-        named.chain(made).any(|one| object::text(one, "/resourceClaimName") == name)
-    };
-    let Some(user) = world.seen("pods")?.iter().find(uses) else {
-        let cause = "no devices are allocated: that happens when a pod uses it, and none does so far";
-        return Some(Finding::new(Reason::DeviceClaim, claim, cause).note().advise("start a pod that uses it"));
-    };
-    let (pod, namespace) = (object::name(user), object::namespace(claim));
-    let finding = |cause: String| Finding::new(Reason::DeviceClaim, claim, cause);
-    let ask = format!("ferry why -n {namespace} pod/{pod}");
-    if world.seen("resourceslices").is_some_and(<[Value]>::is_empty) {
-        let cause =
-            format!("pod/{pod} waits for its devices, and no node offers any: the cluster has no ResourceSlice");
-        return Some(
-            finding(cause).advise("see that the driver of these devices runs on a node: it writes the ResourceSlices"),
-        );
-    }
-    let early = time_at(user, "/metadata/creationTimestamp").is_some_and(|made| super::is_soon(world, made));
-    Some(finding(format!("pod/{pod} uses it, and has no node yet")).underway_if(early).advise(ask))
-}
-
-/// A DeviceClass that a claim asks for and that does not exist.
-pub(super) fn missing_class(world: &World, claim: &Value, place: &str) -> Option<Finding> {
-    let classes = world.seen("deviceclasses")?;
-    let requests = object::items(claim, &format!("{place}/requests"));
-    let asked = requests.iter().flat_map(|request| {
-        let several = object::items(request, "/firstAvailable").iter();
-        std::iter::once(&request["exactly"]).chain(several).map(|one| object::text(one, "/deviceClassName"))
-    });
-    let known = |name: &str| classes.iter().any(|class| object::name(class) == name);
-    let name = asked.into_iter().find(|name| !name.is_empty() && !known(name))?;
-    let names: Vec<&str> = classes.iter().map(object::name).collect();
-    let there = match names.is_empty() {
-        true => "the cluster has no DeviceClass at all: the driver of the devices brings it".to_owned(),
-        false => format!("there are {}", named(&names)),
-    };
-    let cause = format!("it asks for devices of the DeviceClass {name:?}, which does not exist");
-    Some(
-        Finding::new(Reason::DeviceClaim, claim, cause)
-            .detail(there)
-            .advise(format!("install the driver that brings {name}, or create the claim with a class that exists")),
-    )
 }
 
 /// Nobody has said anything of the pod yet.

@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, in_namespace, named, plural};
+use super::{Finding, Reason, in_namespace, is_young, named, near, plural, service};
 use crate::world::{World, title};
 
 const LABEL: &str = "kubernetes.io/service-name";
@@ -13,6 +13,48 @@ pub(super) fn of<'a>(world: &'a World, service: &Value) -> impl Iterator<Item = 
     let name = object::name(service).to_owned();
     let is_of = move |slice: &&Value| object::labels(slice).get(LABEL).and_then(Value::as_str) == Some(&name);
     world.all("endpointslices").iter().filter(is_of)
+}
+
+/// A slice by itself: whose it is, and if none of its endpoints is ready, why.
+pub(super) fn slice(world: &World, slice: &Value) -> Vec<Finding> {
+    let Some(services) = world.seen("services") else { return Vec::new() };
+    let (namespace, name) = (object::namespace(slice), object::name(slice));
+    let finding = |cause: String| Finding::new(Reason::SliceService, slice, cause);
+    let is_there = |wanted: &str| services.iter().find(|one| object::name(one) == wanted);
+    let Some(of) = object::labels(slice).get(LABEL).and_then(Value::as_str) else {
+        let cause = format!("no Service has it: it has no label {LABEL}");
+        // `web` or `web-1` is what somebody calls a slice of the Service web.
+        let meant = services
+            .iter()
+            .map(object::name)
+            .filter(|service| name.strip_prefix(service).is_some_and(|rest| rest.is_empty() || rest.starts_with('-')));
+        return vec![match meant.max_by_key(|service| service.len()) {
+            Some(meant) => finding(cause).advise(format!(
+                "if it is of the Service {meant}: kubectl label {}endpointslice/{name} {LABEL}={meant}",
+                in_namespace(slice)
+            )),
+            None => finding(cause).advise(format!(
+                "name its Service: kubectl label {}endpointslice/{name} {LABEL}=SERVICE",
+                in_namespace(slice)
+            )),
+        }];
+    };
+    let Some(service) = is_there(of) else {
+        let names = near::sorted(of, services.iter().map(object::name).collect());
+        let there =
+            if names.is_empty() { "the namespace has none".to_owned() } else { format!("there are {}", named(&names)) };
+        return vec![
+            finding(format!("nobody uses it: the Service {of:?} that its label {LABEL} names does not exist in namespace {namespace}"))
+                .underway_if(is_young(world, slice))
+                .detail(there)
+                .advise(format!("create the Service {of}, or correct the label: kubectl edit {}endpointslice/{name}", in_namespace(slice))),
+        ];
+    };
+    // Slices of several kinds of addresses belong to one Service: it is not well where none of them has an endpoint.
+    match service::is_dark(world, service) {
+        true => service::findings(world, service),
+        false => Vec::new(),
+    }
 }
 
 /// No endpoint is ready: there is no slice, an empty one, or none of its endpoints is.

@@ -81,15 +81,41 @@ pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
             None => found.advise("see the claims of the pod: kubectl get pvc,volumeattachments"),
         });
     }
-    let told_of = |volume: &&Value| told.contains(&format!("volume {:?}", object::text(volume, "/name")));
-    let which = match object::items(pod, "/spec/volumes").iter().find(told_of) {
-        Some(volume) => format!("its volume {:?}", object::text(volume, "/name")),
+    let unmounted = unmounted(told);
+    let told_of = |volume: &&Value| {
+        let name = object::text(volume, "/name");
+        told.contains(&format!("volume {name:?}")) || unmounted.contains(&name)
+    };
+    let volumes = object::items(pod, "/spec/volumes");
+    // A volume of a claim goes by the name of its PersistentVolume.
+    let bound = |volume: &Value| persistent_behind(world, pod, volume).map(object::name);
+    let by_bound = |volume: &&Value| bound(volume).is_some_and(|name| told.contains(&format!("volume {name:?}")));
+    let found = volumes.iter().find(told_of).or_else(|| volumes.iter().find(by_bound));
+    let which = match found.map(|volume| (object::text(volume, "/name"), bound(volume))) {
+        Some((name, Some(bound))) => {
+            let claim = found.map(|one| object::text(one, "/persistentVolumeClaim/claimName")).unwrap_or_default();
+            let claim = if claim.is_empty() { String::new() } else { format!("claim {claim}, ") };
+            format!("its volume {name:?} ({claim}PersistentVolume {bound})")
+        }
+        Some((name, None)) => format!("its volume {name:?}"),
         None => "a volume".to_owned(),
     };
+    if let Some(name) = found.and_then(bound) {
+        return Some(
+            finding(format!("{which} cannot be mounted on node {node}"))
+                .advise(format!("see where it leads, and that node {node} reaches it: kubectl get pv {name} -o yaml")),
+        );
+    }
     Some(
         finding(format!("{which} cannot be mounted on node {node}"))
             .advise(format!("correct what the message names: {}", edit(world, pod))),
     )
+}
+
+/// `unmounted volumes=[a b]`: those that a kubelet waits for.
+fn unmounted(told: &str) -> Vec<&str> {
+    let list = told.split_once("unmounted volumes=[").and_then(|(_, rest)| rest.split(']').next());
+    list.unwrap_or_default().split([' ', ',']).filter(|name| !name.is_empty()).collect()
 }
 
 /// A token for a ServiceAccount that was deleted after the pod was made.
@@ -121,7 +147,7 @@ fn local<'a>(world: &'a World, pod: &Value, volume: &'a Value) -> Option<(&'a st
     Some((object::name(bound), path))
 }
 
-fn persistent_behind<'a>(world: &'a World, pod: &Value, volume: &Value) -> Option<&'a Value> {
+pub(super) fn persistent_behind<'a>(world: &'a World, pod: &Value, volume: &Value) -> Option<&'a Value> {
     let name = match object::text(volume, "/persistentVolumeClaim/claimName") {
         "" => format!("{}-{}", object::name(pod), object::text(volume, "/name")),
         name => name.to_owned(),

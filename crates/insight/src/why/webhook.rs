@@ -1,12 +1,14 @@
 //! Admission webhooks and aggregated APIs that cannot be called.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, cluster_objects, in_namespace, is_failing, is_young, said};
+use super::{Finding, Reason, cluster_objects, is_failing, is_young, said};
 use crate::gather::{BEHIND, BEHIND_SLICES, CRDS, MUTATING, VALIDATING};
 use crate::surroundings::UNLISTED;
-use crate::world::{World, title};
+use crate::world::{World, ago, title};
 
 /// Why the Service behind a webhook or an APIService does not answer, as far as the objects tell.
 fn dead(world: &World, service: &Value) -> Option<String> {
@@ -95,11 +97,39 @@ pub(super) fn explain(world: &World, hook: &str, message: &str, finding: Finding
     )
 }
 
+/// What is wrong with the CA by which a server is believed; None where it is good, or there is none.
+fn bundle(world: &World, config: &Value) -> Option<String> {
+    let text = object::text(config, "/caBundle");
+    if text.is_empty() {
+        return None;
+    }
+    let pem = STANDARD.decode(text).ok()?;
+    let Ok(first) = ferry_x509::Certificate::first_of_pem(&pem) else {
+        return Some("holds no certificate: it must be PEM, in base64".to_owned());
+    };
+    // Of several, another one may be the one that counts.
+    let several = String::from_utf8_lossy(&pem).matches("BEGIN CERTIFICATE").count() > 1;
+    if several || first.not_after >= world.now.as_second() {
+        return None;
+    }
+    let since = jiff::Timestamp::from_second(first.not_after).map(|then| ago(world.now, then)).unwrap_or_default();
+    Some(format!("holds a certificate that has expired {since} ago"))
+}
+
 /// A configuration of webhooks: those that cannot be called.
 pub(super) fn configuration(world: &World, target: &Value) -> Vec<Finding> {
     let hooks = object::items(target, "/webhooks").iter();
     hooks
         .filter_map(|hook| {
+            if let Some(wrong) = bundle(world, hook.get("clientConfig")?) {
+                let cause =
+                    format!("its webhook {:?} cannot be called: its caBundle {wrong}", object::text(hook, "/name"));
+                return Some(Finding::new(Reason::CaBundle, target, cause).advise(format!(
+                    "put the CA there that has signed the certificate of the webhook: kubectl edit {} {}",
+                    object::text(target, "/kind").to_lowercase(),
+                    object::name(target)
+                )));
+            }
             let service = hook.pointer("/clientConfig/service")?;
             let why = dead(world, service)?;
             let policy = object::text(hook, "/failurePolicy");
@@ -191,13 +221,26 @@ fn unserved(target: &Value) -> Option<Finding> {
 pub(super) fn api_service(world: &World, target: &Value) -> Option<Finding> {
     let failing = is_failing(target, "Available")?;
     let why = target.pointer("/spec/service").and_then(|service| dead(world, service)).unwrap_or_default();
+    if let Some(wrong) = bundle(world, &target["spec"]) {
+        let cause = format!("its API is not available: its caBundle {wrong}");
+        return Some(Finding::new(Reason::CaBundle, target, cause).detail(said(failing)).advise(format!(
+            "put the CA there that has signed the certificate of its server: kubectl edit {}",
+            title(target)
+        )));
+    }
     let cause = format!("its API is not available: {}", object::text(failing, "/reason"));
     let finding = Finding::new(Reason::ApiServiceUnavailable, target, cause).underway_if(is_young(world, target));
-    Some(finding.detail(said(failing)).detail(why).advise(format!(
-        "bring its server back, or delete it: kubectl delete {}{}",
-        in_namespace(target),
-        title(target)
-    )))
+    let finding = finding.detail(said(failing));
+    let service = target.pointer("/spec/service");
+    let finding = match service.filter(|_| why.is_empty()) {
+        Some(service) => finding.advise(format!(
+            "see what its server says: ferry why -n {} service/{}, and the logs of its pods",
+            object::text(service, "/namespace"),
+            object::text(service, "/name")
+        )),
+        None => finding.detail(why).advise("bring its server back"),
+    };
+    Some(finding.advise(format!("only if nobody needs it any more: kubectl delete {}", title(target))))
 }
 
 #[cfg(test)]

@@ -94,6 +94,18 @@ pub(super) enum Obstacle {
         claim: String,
         by: String,
     },
+    /// Volumes of the claim's class are made by hand, and none that is free is for the node.
+    VolumeElsewhere {
+        claim: String,
+        class: String,
+        volumes: Vec<String>,
+    },
+    /// The class makes volumes for other nodes.
+    ClassTopology {
+        claim: String,
+        class: String,
+        asks: String,
+    },
 }
 
 impl Obstacle {
@@ -142,6 +154,16 @@ impl Obstacle {
                 format!(
                     "cannot have the volume {volume} of claim {claim}: the volume's nodeAffinity is for other nodes"
                 )
+            }
+            Self::VolumeElsewhere { claim, class, volumes } => {
+                let there = match volumes.is_empty() {
+                    true => String::new(),
+                    false => format!(": those that are free ({}) are for other nodes", named(volumes)),
+                };
+                format!("has no free PersistentVolume for the claim {claim} (class {class}){there}")
+            }
+            Self::ClassTopology { claim, class, asks } => {
+                format!("cannot have the claim {claim}: allowedTopologies of its class {class} are for {asks}")
             }
             Self::VolumeInUse { claim, by } => {
                 format!("cannot have the claim {claim}, which only one pod may use: {by} does")
@@ -209,7 +231,7 @@ pub(super) fn check<'a>(world: &'a World, pod: &Value) -> Option<Vec<Checked<'a>
     let any = nodes.iter().any(|node| is_meant(&node));
     let checked = nodes.iter().filter(|node| !any || is_meant(node)).map(|node| {
         let mut obstacles = by_itself(pod, spec.as_ref(), node);
-        obstacles.extend(room::obstacles(&taken, pod, node));
+        obstacles.extend(room::obstacles(world, &taken, pod, node));
         obstacles.extend(pods::obstacles(&taken, pod, node));
         obstacles.extend(spread.iter().filter_map(|one| one.obstacle(node)));
         obstacles.extend(volumes::obstacles(world, pod, node));
@@ -354,6 +376,12 @@ fn remedy(world: &World, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<Str
             format!("a device plug-in on a node brings {resource}: see that it runs there, or add such a node"),
             format!("or take {resource} out of the containers' resources: {edit}"),
         ],
+        Obstacle::Room { resource, total, .. } if total == "0" && resource.starts_with("hugepages-") => vec![
+            format!(
+                "set huge pages aside on {node} (vm.nr_hugepages, or hugepages= for its kernel), and start its kubelet again"
+            ),
+            format!("or take {resource} out of the containers' resources: {edit}"),
+        ],
         Obstacle::Room { resource, ever: false, .. } => {
             one(format!("ask for less {resource} in resources.requests, or add a larger node: {edit}"))
         }
@@ -394,6 +422,19 @@ fn remedy(world: &World, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<Str
             "bring back a node that the volume is for: kubectl get pv {volume} -o yaml shows its nodeAffinity"
         )],
         Obstacle::VolumeInUse { by, .. } => one(format!("end {by} first")),
+        Obstacle::VolumeElsewhere { class, volumes, .. } => {
+            let see = match volumes.first() {
+                Some(first) => {
+                    format!("let the pod go where they are: kubectl get pv {first} -o yaml shows its nodeAffinity")
+                }
+                None => format!("see which there are: kubectl get pv, those with STORAGECLASS {class}"),
+            };
+            vec![see, format!("or create a PersistentVolume with storageClassName: {class} for node {node}")]
+        }
+        Obstacle::ClassTopology { class, .. } => vec![
+            format!("let the pod go to such nodes, or add one: {edit}"),
+            format!("or use another class: kubectl get storageclass {class} -o yaml shows its allowedTopologies"),
+        ],
     }
 }
 

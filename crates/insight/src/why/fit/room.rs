@@ -9,7 +9,7 @@ use super::{Checked, Obstacle, Taken};
 use crate::gather::ALL_PODS;
 use crate::world::{World, title};
 
-pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obstacle> {
+pub(super) fn obstacles(world: &World, taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let allocatable = amounts(node, "/status/allocatable");
     let zero = || Quantity::from_units(0, ferry_meta::quantity::Format::DecimalSi);
@@ -26,7 +26,9 @@ pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obs
             .filter_map(|other| total_with_overhead(&other["spec"], "requests").remove(&resource));
         let free = used.fold(total.clone(), |free, used| free.sub(&used));
         let (fits, ever) = (free.as_f64() >= wanted.as_f64(), total.as_f64() >= wanted.as_f64());
-        if !fits {
+        // Devices stand in for it: whether some are free, the scheduler knows.
+        let by_devices = total.is_zero() && is_of_devices(world, &resource);
+        if !fits && !by_devices {
             let free = if free.is_negative() { zero() } else { free };
             found.push(Obstacle::Room {
                 resource,
@@ -49,6 +51,12 @@ pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obs
         }
     }
     found
+}
+
+/// Whether a class of devices is offered as this resource.
+fn is_of_devices(world: &World, resource: &str) -> bool {
+    let mut classes = world.all("deviceclasses").iter();
+    classes.any(|class| object::text(class, "/spec/extendedResourceName") == resource)
 }
 
 /// The pods that ask for most of what a node has too little of, where nothing else is in the way there.

@@ -1,11 +1,13 @@
 //! Each cause by a table: objects in, the hop and the words of the first finding out.
 
 mod access;
+mod api;
 mod beyond;
 mod budgets;
 mod containers;
 mod deletion;
 mod documents;
+mod examined;
 mod found;
 mod gateways;
 mod healthy;
