@@ -8,6 +8,7 @@ use ferry_client::EventType;
 use super::Enforcement;
 use crate::context::Context;
 use crate::node::reference;
+use crate::volumes::blocking;
 
 const ENFORCED: &str = "NodeAllocatableEnforced";
 const FAILED: &str = "FailedNodeAllocatableEnforcement";
@@ -41,7 +42,12 @@ pub(crate) fn enforce(context: &Arc<Context>) -> Result<(), String> {
     let own = context.clone();
     context.tasks.spawn_until_stopped("node allocatable", async move {
         let event = |kind, reason, message: String| own.recorder.event_for(reference(&own), kind, reason, message);
-        while let Err(error) = own.hardware.groups.limit_all() {
+        // Off the workers: where pods use more memory than that already, the write waits until the kernel has taken it from them.
+        let limit = || {
+            let own = own.clone();
+            blocking(move || own.hardware.groups.limit_all().map_err(|error| error.to_string()))
+        };
+        while let Err(error) = limit().await {
             tracing::warn!("the limits of all pods together are not set: {error}");
             event(EventType::Warning, FAILED, format!("Failed to update Node Allocatable Limits: {error}"));
             tokio::time::sleep(RETRY).await;
