@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use ferry_server::certificate_rotation::Renewals;
 use ferry_server::state::{State, store_folder};
+use ferry_store::StoreError;
+use ferry_store::etcd::api::rpc::Member;
 use ferry_store::etcd::{Members, member_status, snapshot};
 use ferry_tasks::Tasks;
 
@@ -127,8 +129,7 @@ pub async fn start_member(mut record: Record, own: &Own<'_>, renewals: &Renewals
             promoted(&record, data_dir).await?;
         }
         // Whoever came since is somebody to ask, too.
-        let members = Members::new(&record.options(data_dir)?)?.list().await?;
-        record.endpoints = members.into_iter().flat_map(|member| member.client_urls).collect();
+        record.endpoints = listed(&record, data_dir).await?.into_iter().flat_map(|member| member.client_urls).collect();
         record.write(data_dir)?;
         Ok::<State, anyhow::Error>(State::of_member(record.options(data_dir)?))
     };
@@ -161,22 +162,47 @@ pub async fn is_removed(record: &Record, data_dir: &Path) -> bool {
     }
 }
 
+/// Says from time to time what is waited for.
+struct Waiting(Instant);
+
+impl Waiting {
+    fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    async fn pause(&mut self, why: impl std::fmt::Display) {
+        if self.0.elapsed() > Duration::from_secs(5) {
+            self.0 = Instant::now();
+            tracing::warn!("waiting for the etcd of this server: {why}");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// Returns once the member of this machine says something.
 async fn answers(record: &Record, data_dir: &Path) -> Result<()> {
     let tls = record::client_tls(data_dir)?;
-    let mut told = Instant::now();
+    let mut waiting = Waiting::new();
     loop {
         match member_status(&record.client_url(), Some(&tls)).await {
             Ok(status) if status.leader != 0 => return Ok(()),
-            other => {
-                if told.elapsed() > Duration::from_secs(5) {
-                    told = Instant::now();
-                    let why = other.err().map_or_else(|| "no leader is elected".to_owned(), |error| error.to_string());
-                    tracing::warn!("waiting for the etcd of this server: {why}");
-                }
-            }
+            Ok(_) => waiting.pause("no leader is elected").await,
+            Err(error) => waiting.pause(error).await,
         }
-        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The members, as the cluster sees them. One that was just let vote takes part in every decision, but learns last that it may: until
+/// then it refuses what it is asked, and the others may wait for it. It must not give up, for it would leave them without a majority.
+async fn listed(record: &Record, data_dir: &Path) -> Result<Vec<Member>> {
+    let members = Members::new(&record.options(data_dir)?)?;
+    let mut waiting = Waiting::new();
+    loop {
+        match members.list().await {
+            Ok(members) => return Ok(members),
+            Err(error @ StoreError::Unavailable(_)) => waiting.pause(error).await,
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -196,7 +222,7 @@ async fn promoted(record: &Record, data_dir: &Path) -> Result<()> {
         };
         match step.await {
             Ok(()) => return Ok(()),
-            Err(error) if error.downcast_ref::<ferry_store::StoreError>().is_some() => {
+            Err(error) if error.downcast_ref::<StoreError>().is_some() => {
                 tracing::debug!("not promoted yet: {error:#}");
             }
             Err(error) => return Err(error),
