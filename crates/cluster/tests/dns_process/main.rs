@@ -23,12 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Test = (&'static str, fn(&Bed));
 
-const TESTS: [Test; 7] = [
+const TESTS: [Test; 8] = [
     ("a_dns_process_that_is_killed_comes_back_and_no_question_is_lost", killed),
     ("names_are_answered_while_the_nodes_process_is_dead", nodes_death),
     ("another_configuration_replaces_the_process_without_a_gap", replaced),
     ("a_question_that_waits_is_answered_before_the_process_ends", unanswered),
     ("a_damaged_file_of_names_does_not_keep_dns_down", damaged),
+    ("a_process_that_takes_nothing_in_is_replaced_and_collected", deaf),
     ("names_are_kept_in_a_folder_in_somebodys_home", closed_folder),
     ("nothing_is_left_of_a_node_that_is_taken_down", taken_down),
 ];
@@ -181,6 +182,14 @@ fn damaged(bed: &Bed) {
     std::fs::write(bed.data_dir().join("dns-names"), "ferry-dns-names 1 cluster.local\nend").expect("written");
     let _node = Node::start(bed, &["web=10.96.0.7"], "cluster.local");
     bed.client().learns("web.default.svc.cluster.local", Ok("10.96.0.7"));
+}
+
+/// Whoever told it something never learned that it had stopped to listen.
+fn deaf(bed: &Bed) {
+    let _node = Node::start(bed, &[&format!("web={}", node::ENDLESS)], "cluster.local");
+    let before = bed.dns().expect("a DNS process");
+    eventually("another process has its place", || bed.dns().is_some_and(|pid| pid != before));
+    eventually("the one before is no zombie", || !std::path::Path::new(&format!("/proc/{before}")).exists());
 }
 
 fn closed_folder(bed: &Bed) {

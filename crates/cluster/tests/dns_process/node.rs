@@ -14,6 +14,8 @@ use crate::Bed;
 
 const ROLE: &str = "node";
 const READY: &str = "ready";
+/// Instead of an address.
+pub const ENDLESS: &str = "endless";
 
 pub struct Node(Child);
 
@@ -65,7 +67,9 @@ pub fn played(mut arguments: impl Iterator<Item = String>) -> Option<ExitCode> {
     for text in arguments {
         let (name, address) = text.split_once('=').expect("a name and an address");
         let metadata = meta(name, Some("default"));
-        let spec = ServiceSpec { cluster_ip: Some(address.to_owned()), ..ServiceSpec::default() };
+        // More than a DNS process takes in.
+        let address = if address == ENDLESS { "x".repeat(17 << 20) } else { address.to_owned() };
+        let spec = ServiceSpec { cluster_ip: Some(address), ..ServiceSpec::default() };
         services.apply(Service { metadata, spec: Some(spec), ..Service::default() });
     }
     let (slices, namespaces) = (Informer::detached(), Informer::detached());

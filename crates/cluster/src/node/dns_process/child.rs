@@ -1,6 +1,7 @@
 //! The process itself: this program again, with the sockets handed to it.
 
 use std::fs;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -93,6 +94,7 @@ async fn serve(arguments: Arguments, starter: UnixStream, sockets: Sockets, task
     let pairs = sockets.try_clone()?.into_pairs();
     let mut fed = ferry_dns::Fed::start(arguments.dns.clone(), pairs, arguments.snapshot(), tasks).await?;
     starter.set_nonblocking(true)?;
+    let whole = starter.try_clone()?;
     let (input, mut output) = tokio::net::UnixStream::from_std(starter)?.into_split();
     let mut input = BufReader::new(input);
     output.write_all(ANSWERS.as_bytes()).await?;
@@ -105,6 +107,8 @@ async fn serve(arguments: Arguments, starter: UnixStream, sockets: Sockets, task
     fed.observe(tasks);
     output.write_all(HELD.as_bytes()).await?;
     fed.follow(input).await.unwrap_or_else(|error| tracing::warn!("what DNS is told cannot be read: {error}"));
+    // The standard input is this stream, too, and stays open: whoever tells something is to learn that nobody listens.
+    let _ = whole.shutdown(Shutdown::Both);
     loop {
         tracing::info!("the node's process has gone; DNS answers what it knows");
         drop(output);
