@@ -41,6 +41,17 @@ pub async fn serve(config: &NodeConfig, pod_cidrs: &Ranges, informers: &Informer
     dns_process::start(arguments, feeder, tasks).await.context("cannot start the cluster's DNS")
 }
 
+/// Ends the process of an earlier start, when the pod network was Ferry's: nobody would tell it anything any more.
+pub async fn end(config: &NodeConfig) {
+    let run_dir = config.run_dir.clone();
+    match tokio::task::spawn_blocking(move || dns_process::end(&run_dir)).await {
+        Ok(Ok(false)) => {}
+        Ok(Ok(true)) => tracing::info!("the cluster's DNS of an earlier start has ended"),
+        Ok(Err(error)) => tracing::warn!("the cluster's DNS of an earlier start goes on: {error:#}"),
+        Err(error) => tracing::error!("the cluster's DNS of an earlier start goes on: {error}"),
+    }
+}
+
 /// Writes the Service, and keeps an EndpointSlice for every node that serves DNS.
 pub async fn publish(settings: &ClusterSettings, client: Client, nodes: Informer<Node>, tasks: &Tasks) -> Result<()> {
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);

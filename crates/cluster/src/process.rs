@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -95,9 +95,12 @@ fn end_by(handle: &OwnedFd, patience: Duration) -> Result<()> {
     bail!("it does not exit, even after SIGKILL")
 }
 
+/// A holder writes its number right after it has taken the lock.
+const UNKNOWN_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Ends whoever holds a lock file, and returns once nobody does; whether anybody did.
 pub fn end_holder(path: &Path, patience: Duration) -> Result<bool> {
-    let mut ended = false;
+    let (mut ended, begin) = (false, Instant::now());
     while let Some(number) = holder(path)? {
         let Some(pid) = Pid::from_raw(number) else { break };
         if let Ok(handle) = pidfd_open(pid, PidfdFlags::empty())
@@ -106,6 +109,10 @@ pub fn end_holder(path: &Path, patience: Duration) -> Result<bool> {
         {
             end_by(&handle, patience)?;
             ended = true;
+        } else if !ended && begin.elapsed() > UNKNOWN_PATIENCE {
+            bail!("process {number} holds {}, and is none of those that are seen from here", path.display());
+        } else {
+            std::thread::park_timeout(Duration::from_millis(5));
         }
     }
     Ok(ended)
@@ -146,6 +153,16 @@ mod tests {
         assert!(!ends_within(child.id().cast_signed(), Duration::from_millis(1)).unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_holder_that_is_not_seen_from_here_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        // As one in a process namespace of its own.
+        let _lock = Lock::take_as(&path, i32::MAX).unwrap();
+        let why = end_holder(&path, Duration::from_secs(10)).unwrap_err().to_string();
+        assert!(why.contains(&format!("process {} holds", i32::MAX)), "{why}");
     }
 
     #[test]

@@ -87,14 +87,11 @@ impl Waiting {
                 () = self.notify.notified() => {}
                 Some((id, version, outcome)) = under_way.next() => {
                     busy.remove(&id);
-                    match outcome {
-                        Err(error) if !write::is_not_found(&error) => {
-                            // One that lost against another writer is made again from what that one wrote.
-                            tracing::debug!("the status of {} {} is not written yet: {}", id.kind, id.key, write::short(&error));
-                            failed.push(id);
-                            retry.get_or_insert_with(|| Instant::now() + RETRY);
-                        }
-                        _ => drop(self.written.lock().insert(id, version)),
+                    if let Err(error) = self.note(&id, version, outcome) {
+                        // One that lost against another writer is made again from what that one wrote.
+                        tracing::debug!("the status of {} {} is not written yet: {}", id.kind, id.key, write::short(&error));
+                        failed.push(id);
+                        retry.get_or_insert_with(|| Instant::now() + RETRY);
                     }
                 }
                 () = tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
@@ -103,6 +100,20 @@ impl Waiting {
                 }
             }
         }
+    }
+
+    /// What came of a write. Gives an error that is to be tried again after.
+    fn note(&self, id: &Id, version: Option<String>, outcome: Result<(), kube::Error>) -> Result<(), kube::Error> {
+        let mut written = self.written.lock();
+        match outcome {
+            // It is gone, and nothing will come back.
+            Err(error) if write::is_not_found(&error) => drop(written.remove(id)),
+            outcome => {
+                outcome?;
+                written.insert(id.clone(), version);
+            }
+        }
+        Ok(())
     }
 
     /// Nothing is written for an object while another write for it is under way, and none twice for the same version of it.
@@ -141,4 +152,26 @@ async fn write_one(client: &Client, id: &Id, patch: Vec<u8>) -> Result<(), kube:
     let request =
         http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/json-patch+json").body(patch);
     write::send(client, request.map_err(kube::Error::HttpError)?).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_of_objects_that_are_gone() {
+        let waiting = Waiting::default();
+        let id = |name: &str| Id { key: ObjectKey::new("n", name), kind: "HTTPRoute" };
+        let failed = |reason: &str, code: u16| {
+            Err(kube::Error::Api(kube::core::Status::failure("", reason).with_code(code).boxed()))
+        };
+        let version = || Some("1".to_owned());
+        for name in ["written", "gone"] {
+            assert!(waiting.note(&id(name), version(), Ok(())).is_ok());
+        }
+        assert!(waiting.note(&id("gone"), version(), failed("NotFound", 404)).is_ok());
+        assert!(waiting.note(&id("never"), version(), failed("NotFound", 404)).is_ok());
+        assert!(waiting.note(&id("again"), version(), failed("Conflict", 409)).is_err());
+        assert_eq!(waiting.written.lock().keys().cloned().collect::<Vec<_>>(), [id("written")]);
+    }
 }

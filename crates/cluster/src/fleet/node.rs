@@ -121,6 +121,8 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
         };
         ferry_network::start(between, &informers, tasks).context("cannot start the network between nodes")?;
         cluster_dns::serve(config, &pod_cidrs, &informers, tasks).await?;
+    } else {
+        cluster_dns::end(config).await;
     }
     if let Some(pool) = settings.load_balancer_range.clone() {
         let announced = ferry_network::announce::Config {

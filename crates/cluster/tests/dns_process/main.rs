@@ -23,12 +23,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Test = (&'static str, fn(&Bed));
 
-const TESTS: [Test; 6] = [
+const TESTS: [Test; 9] = [
     ("a_dns_process_that_is_killed_comes_back_and_no_question_is_lost", killed),
     ("names_are_answered_while_the_nodes_process_is_dead", nodes_death),
     ("another_configuration_replaces_the_process_without_a_gap", replaced),
     ("a_question_that_waits_is_answered_before_the_process_ends", unanswered),
     ("a_damaged_file_of_names_does_not_keep_dns_down", damaged),
+    ("an_address_more_is_served_beside_those_that_the_process_before_has", another_address),
+    ("a_process_that_takes_nothing_in_is_replaced_and_collected", deaf),
+    ("names_are_kept_in_a_folder_in_somebodys_home", closed_folder),
     ("nothing_is_left_of_a_node_that_is_taken_down", taken_down),
 ];
 
@@ -180,6 +183,36 @@ fn damaged(bed: &Bed) {
     std::fs::write(bed.data_dir().join("dns-names"), "ferry-dns-names 1 cluster.local\nend").expect("written");
     let _node = Node::start(bed, &["web=10.96.0.7"], "cluster.local");
     bed.client().learns("web.default.svc.cluster.local", Ok("10.96.0.7"));
+}
+
+fn another_address(bed: &Bed) {
+    let node = Node::start(bed, &["web=10.96.0.7"], "cluster.local");
+    bed.client().learns("web.default.svc.cluster.local", Ok("10.96.0.7"));
+    node.kill();
+    let mut second = bed.address;
+    second.set_port(PORT + BEDS.fetch_add(1, Ordering::Relaxed));
+    let _node = Node::start_at(bed, &format!("{},{second}", bed.address), &["web=10.96.0.8"], "cluster.local");
+    for address in [bed.address, second] {
+        Client::new(address).learns("web.default.svc.cluster.local", Ok("10.96.0.8"));
+    }
+}
+
+/// Whoever told it something never learned that it had stopped to listen.
+fn deaf(bed: &Bed) {
+    let _node = Node::start(bed, &[&format!("web={}", node::ENDLESS)], "cluster.local");
+    let before = bed.dns().expect("a DNS process");
+    eventually("another process has its place", || bed.dns().is_some_and(|pid| pid != before));
+    eventually("the one before is no zombie", || !std::path::Path::new(&format!("/proc/{before}")).exists());
+}
+
+fn closed_folder(bed: &Bed) {
+    let home = bed.folder.path();
+    std::fs::set_permissions(home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("a mode");
+    // Who is not root gives nothing away, and has nothing to lose.
+    let _ = rustix::fs::chown(home, Some(rustix::process::Uid::from_raw(65534)), None);
+    let _node = Node::start(bed, &["web=10.96.0.7"], "cluster.local");
+    bed.client().learns("web.default.svc.cluster.local", Ok("10.96.0.7"));
+    eventually("the names are kept", || bed.data_dir().join("dns-names").exists());
 }
 
 fn taken_down(bed: &Bed) {

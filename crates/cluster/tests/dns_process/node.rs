@@ -14,16 +14,23 @@ use crate::Bed;
 
 const ROLE: &str = "node";
 const READY: &str = "ready";
+/// Instead of an address.
+pub const ENDLESS: &str = "endless";
 
 pub struct Node(Child);
 
 impl Node {
     /// Returns once it has found or started DNS.
     pub fn start(bed: &Bed, services: &[&str], zone: &str) -> Self {
+        Self::start_at(bed, &bed.address.to_string(), services, zone)
+    }
+
+    /// At several addresses.
+    pub fn start_at(bed: &Bed, addresses: &str, services: &[&str], zone: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .arg(ROLE)
             .args([bed.data_dir(), bed.run_dir()])
-            .args([bed.address.to_string(), zone.to_owned()])
+            .args([addresses, zone])
             .args(services)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -53,9 +60,9 @@ pub fn played(mut arguments: impl Iterator<Item = String>) -> Option<ExitCode> {
     }
     let mut next = || arguments.next().expect("an argument");
     let (data_dir, run_dir): (PathBuf, PathBuf) = (next().into(), next().into());
-    let (listen, zone) = (next().parse().expect("an address"), next());
+    let (listen, zone) = (next().split(',').map(|text| text.parse().expect("an address")).collect(), next());
     let dns = ferry_dns::Config {
-        listen: vec![listen],
+        listen,
         corefile: Some(format!(".:53 {{\nkubernetes {zone}\n}}\n")),
         zone,
         upstreams: ferry_dns::Upstreams::These(Vec::new()),
@@ -65,7 +72,9 @@ pub fn played(mut arguments: impl Iterator<Item = String>) -> Option<ExitCode> {
     for text in arguments {
         let (name, address) = text.split_once('=').expect("a name and an address");
         let metadata = meta(name, Some("default"));
-        let spec = ServiceSpec { cluster_ip: Some(address.to_owned()), ..ServiceSpec::default() };
+        // More than a DNS process takes in.
+        let address = if address == ENDLESS { "x".repeat(17 << 20) } else { address.to_owned() };
+        let spec = ServiceSpec { cluster_ip: Some(address), ..ServiceSpec::default() };
         services.apply(Service { metadata, spec: Some(spec), ..Service::default() });
     }
     let (slices, namespaces) = (Informer::detached(), Informer::detached());

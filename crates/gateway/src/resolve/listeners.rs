@@ -15,6 +15,8 @@ use crate::table::{Depth, Hostname, TlsMode, Transport};
 
 /// All listeners of a Gateway together may be so many. Those beyond are refused before anything is done for them.
 const MOST_LISTENERS: usize = 1024;
+/// Ports of a Gateway, each address counted, to which ListenerSets may add: a Gateway's own are not in danger by those of others.
+const MOST_PORTS_WITH_SETS: usize = 128;
 
 /// A listener and what becomes of it.
 pub struct Listening {
@@ -205,6 +207,10 @@ impl Frontend {
         };
         match transport(&spec.protocol) {
             _ if self.listeners.len() >= MOST_LISTENERS => listening.accepted = Some(too_many()),
+            Some((transport, _)) if set.is_some() && self.has_no_port_for(gateway, spec.port, transport) => {
+                let message = format!("ListenerSets add no port to a Gateway that has {MOST_PORTS_WITH_SETS}");
+                listening.accepted = Some(Problem::new("PortUnavailable", message));
+            }
             Some((transport, kinds)) => {
                 listening.transport = Some(transport);
                 listening.kinds = kinds.to_vec();
@@ -220,6 +226,13 @@ impl Frontend {
         }
         listening.conflict = self.conflict(&listening);
         self.listeners.push(listening);
+    }
+
+    fn has_no_port_for(&self, gateway: &Gateway, port: u16, transport: Transport) -> bool {
+        let of = |one: &Listening| Some((one.spec.port, one.transport?.is_datagram()));
+        let mut ports: HashSet<_> = self.listeners.iter().filter(|one| one.takes_routes()).filter_map(of).collect();
+        ports.insert((port, transport.is_datagram()))
+            && ports.len() * gateway.spec.addresses.len().max(1) > MOST_PORTS_WITH_SETS
     }
 
     /// Who comes first stays.

@@ -17,7 +17,7 @@ use super::options::Options;
 use crate::api::{
     BackendRef, GRPCRoute, GRPCRouteMatch, HTTPRoute, HTTPRouteMatch, RouteFilter, SessionPersistence, ValueMatch,
 };
-use crate::table::{Affinity, Carrier, Entry, Extras, Matcher, PathMatcher, Retry, Rule, Split, Text, Weighted};
+use crate::table::{Affinity, Carrier, Entry, Extras, Matcher, Owner, PathMatcher, Retry, Rule, Split, Text, Weighted};
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(25);
 /// A request becomes no more requests than these and one.
@@ -35,14 +35,14 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    fn put(&mut self, matches: Result<Vec<Matcher>, Problem>, rule: Rule, since: &(i64, Arc<str>), place: usize) {
+    fn put(&mut self, matches: Result<Vec<Matcher>, Problem>, rule: Rule, owner: &Owner, place: usize) {
         let rule = Arc::new(rule);
         match matches {
             Ok(matches) => self.entries.extend(
                 matches
                     .into_iter()
                     .enumerate()
-                    .map(|(number, one)| Entry::new(one, rule.clone(), since.clone(), (place, number))),
+                    .map(|(number, one)| Entry::new(one, rule.clone(), owner.clone(), (place, number))),
             ),
             Err(problem) => self.unsupported = Some(problem),
         }
@@ -53,7 +53,8 @@ pub fn http(backends: &Backends<'_>, asker: Asker<'_>, route: &HTTPRoute) -> Com
     let name: Box<str> = format!("HTTPRoute {}", super::objects::name(&route.metadata)).into();
     let budget = backends.certificates.expressions.of_route();
     let scope = budget.of(super::objects::namespace(&route.metadata));
-    let since = age(&route.metadata);
+    let (since, key) = age(&route.metadata);
+    let owner = (since, key, "HTTPRoute");
     let mut compiled = Compiled::default();
     for (place, spec) in route.spec.rules.iter().enumerate() {
         let matches = if spec.matches.is_empty() {
@@ -86,7 +87,7 @@ pub fn http(backends: &Backends<'_>, asker: Asker<'_>, route: &HTTPRoute) -> Com
             let message = format!("retry.attempts: no more than {MOST_ATTEMPTS} are made");
             compiled.unsupported.get_or_insert(Problem::new("UnsupportedValue", message));
         }
-        compiled.put(matches, rule, &since, place);
+        compiled.put(matches, rule, &owner, place);
     }
     compiled.expressions = budget.size();
     compiled
@@ -96,7 +97,8 @@ pub fn grpc(backends: &Backends<'_>, asker: Asker<'_>, route: &GRPCRoute) -> Com
     let name: Box<str> = format!("GRPCRoute {}", super::objects::name(&route.metadata)).into();
     let budget = backends.certificates.expressions.of_route();
     let scope = budget.of(super::objects::namespace(&route.metadata));
-    let since = age(&route.metadata);
+    let (since, key) = age(&route.metadata);
+    let owner = (since, key, "GRPCRoute");
     let mut compiled = Compiled::default();
     for (place, spec) in route.spec.rules.iter().enumerate() {
         let matches = if spec.matches.is_empty() {
@@ -108,7 +110,7 @@ pub fn grpc(backends: &Backends<'_>, asker: Asker<'_>, route: &GRPCRoute) -> Com
         let named = spec.name.clone().unwrap_or_else(|| place.to_string());
         let mut rule = rule(&mut compiled, backends, asker, &name, &named, &parts);
         rule.extras = extras(&mut compiled, asker, &route.metadata, &name, &named, spec.session_persistence.as_ref());
-        compiled.put(matches, rule, &since, place);
+        compiled.put(matches, rule, &owner, place);
     }
     compiled.expressions = budget.size();
     compiled

@@ -246,6 +246,29 @@ fn a_namespace_has_so_many_ports() {
     assert!(problem.message.contains("no more than 512 ports"), "{}", problem.message);
 }
 
+/// Whoever could add ListenerSets to a Gateway could take its addresses away from all.
+#[test]
+fn ports_of_listener_sets_take_nothing_from_the_gateway() {
+    let mut objects = with_gateway(listeners(2));
+    for set in 0..10 {
+        let one = |n: usize| json!({ "name": format!("l{n}"), "port": 9000 + set * 64 + n, "protocol": "HTTP" });
+        // A port that is there already is none more.
+        let known = json!({ "name": "known", "port": 8000, "protocol": "HTTP", "hostname": format!("{set}.com") });
+        let listeners: Vec<_> = (0..63).map(one).chain([known]).collect();
+        objects.listener_sets.push(read::<ListenerSet>(json!({
+            "metadata": { "name": format!("s{set:03}"), "namespace": "greedy", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "parentRef": { "name": "g", "namespace": "n" }, "listeners": listeners },
+        })));
+    }
+    let resolved = resolved(&objects, &settings());
+    let state = &resolved.gateways.list[0];
+    assert_eq!(state.unusable, None);
+    assert_eq!(resolved.ports.len(), 128);
+    let refused = state.frontend.listeners.iter().filter_map(|one| one.accepted.as_ref());
+    assert_eq!(refused.filter(|problem| problem.reason == "PortUnavailable").count(), 10 * 63 - 126);
+    assert_eq!(state.frontend.listeners.iter().filter(|one| one.spec.port == 8000 && one.is_valid()).count(), 11);
+}
+
 /// Every reference to a Service read all certificates of its policies again, and noted each of the policies.
 #[test]
 fn certificates_and_policies_are_looked_at_once() {

@@ -1,7 +1,7 @@
 //! Basic authentication against the lines of an htpasswd file.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base64::Engine;
@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
 use super::apr1;
@@ -18,7 +18,7 @@ use crate::table::BasicAuth;
 
 /// Hashes that are made to be slow are computed so many at a time, and one of each owner.
 const AT_ONCE: usize = 2;
-/// So many requests of one owner wait for theirs.
+/// So many passwords of one owner wait for theirs. Requests with the same one wait together: a browser sends many at once.
 const MOST_WAITING: usize = 32;
 /// A password that was right is known for a while: browsers send it with every request.
 const KNOWN: Duration = Duration::from_secs(300);
@@ -53,23 +53,26 @@ pub struct Passwords {
 struct Owner {
     turn: Arc<Semaphore>,
     places: Arc<Semaphore>,
-    /// Digests of hash and password.
-    known: Mutex<HashMap<[u8; 32], Instant>>,
+    under_way: Mutex<HashMap<Digested, Weak<OnceCell<bool>>>>,
+    known: Mutex<HashMap<Digested, Instant>>,
 }
+
+/// Of hash and password.
+type Digested = [u8; 32];
 
 impl Default for Owner {
     fn default() -> Self {
         let (turn, places) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(MOST_WAITING)));
-        Self { turn, places, known: Mutex::default() }
+        Self { turn, places, under_way: Mutex::default(), known: Mutex::default() }
     }
 }
 
 impl Owner {
-    fn knows(&self, digest: &[u8; 32]) -> bool {
+    fn knows(&self, digest: &Digested) -> bool {
         self.known.lock().get(digest).is_some_and(|since| since.elapsed() < KNOWN)
     }
 
-    fn remember(&self, digest: [u8; 32]) {
+    fn remember(&self, digest: Digested) {
         let mut known = self.known.lock();
         if known.len() >= MOST_KNOWN {
             known.retain(|_, since| since.elapsed() < KNOWN);
@@ -78,6 +81,18 @@ impl Owner {
             known.clear();
         }
         known.insert(digest, Instant::now());
+    }
+
+    /// Where those with this password wait for what comes of it.
+    fn under_way(&self, digest: Digested) -> Arc<OnceCell<bool>> {
+        let mut all = self.under_way.lock();
+        if let Some(found) = all.get(&digest).and_then(Weak::upgrade) {
+            return found;
+        }
+        all.retain(|_, one| one.strong_count() > 0);
+        let new = Arc::default();
+        all.insert(digest, Arc::downgrade(&new));
+        new
     }
 
     fn is_quiet(&self) -> bool {
@@ -112,30 +127,44 @@ impl Passwords {
     }
 
     async fn verify_slowly(&self, owner: &Arc<str>, hash: &str, password: String) -> Admitted {
-        let digest: [u8; 32] =
-            Sha256::new().chain_update(hash).chain_update([0]).chain_update(&password).finalize().into();
+        let digest = Sha256::new().chain_update(hash).chain_update([0]).chain_update(&password).finalize().into();
         let owner = self.owner(owner);
         if owner.knows(&digest) {
             return Admitted::Yes;
         }
-        let Ok(place) = owner.places.clone().try_acquire_owned() else { return Admitted::Busy };
-        let Ok(turn) = owner.turn.clone().acquire_owned().await else { return Admitted::No };
-        // Whoever waited in front may have brought the same.
-        if owner.knows(&digest) {
-            return Admitted::Yes;
+        let under_way = owner.under_way(digest);
+        // If the first of them hangs up, the next one goes on.
+        match under_way.get_or_try_init(|| self.compute(&owner, digest, hash, &password)).await {
+            Ok(is_right) => (*is_right).into(),
+            Err(refused) => refused,
         }
-        let Ok(permit) = self.slow.clone().acquire_owned().await else { return Admitted::No };
-        let hash = hash.to_owned();
+    }
+
+    async fn compute(
+        &self,
+        owner: &Arc<Owner>,
+        digest: Digested,
+        hash: &str,
+        password: &str,
+    ) -> Result<bool, Admitted> {
+        let place = owner.places.clone().try_acquire_owned().map_err(|_| Admitted::Busy)?;
+        let turn = owner.turn.clone().acquire_owned().await.map_err(|_| Admitted::No)?;
+        // Somebody who has hung up since may have brought the same.
+        if owner.knows(&digest) {
+            return Ok(true);
+        }
+        let permit = self.slow.clone().acquire_owned().await.map_err(|_| Admitted::No)?;
+        let (hash, password, owner) = (hash.to_owned(), password.to_owned(), owner.clone());
         let verified = tokio::task::spawn_blocking(move || {
             // A client that hangs up does not end the work, and so does not make room for more of it.
             let _held = (permit, turn, place);
-            verify(&hash, &password)
+            let is_right = verify(&hash, &password);
+            if is_right {
+                owner.remember(digest);
+            }
+            is_right
         });
-        let right = verified.await.unwrap_or(false);
-        if right {
-            owner.remember(digest);
-        }
-        right.into()
+        Ok(verified.await.unwrap_or(false))
     }
 }
 
@@ -238,18 +267,21 @@ mod tests {
             let busy = tokio::task::spawn_blocking(move || held.recv());
             let passwords = Passwords::default();
             let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-            let ask = |owner| passwords.verify_slowly(owner, "$2y$04$abcdefghijklmnopqrstuu", "x".to_owned());
-            let now = futures::FutureExt::now_or_never;
-            for _ in 0..3 {
-                assert_eq!(now(ask(&a)), None);
+            let ask = |owner, password: usize| {
+                passwords.verify_slowly(owner, "$2y$04$abcdefghijklmnopqrstuu", password.to_string())
+            };
+            for password in 0..3 {
+                assert_eq!(futures::FutureExt::now_or_never(ask(&a, password)), None);
             }
             assert_eq!(passwords.slow.available_permits(), AT_ONCE - 1, "one of them is under way");
-            let mut waiting: Vec<_> = (1..MOST_WAITING).map(|_| Box::pin(ask(&a))).collect();
+            let mut waiting: Vec<_> = (1..MOST_WAITING).map(|password| Box::pin(ask(&a, password))).collect();
+            // Those who bring what somebody else has brought take no place.
+            waiting.extend((0..2 * MOST_WAITING).map(|_| Box::pin(ask(&a, 7))));
             for one in &mut waiting {
                 assert_eq!(futures::FutureExt::now_or_never(one), None);
             }
-            assert_eq!(now(ask(&a)), Some(Admitted::Busy));
-            assert_eq!(now(ask(&b)), None);
+            assert_eq!(futures::FutureExt::now_or_never(ask(&a, 1000)), Some(Admitted::Busy));
+            assert_eq!(futures::FutureExt::now_or_never(ask(&b, 0)), None);
             assert_eq!(passwords.slow.available_permits(), 0, "another one has its turn at once");
             go_on.send(()).expect("somebody waits");
             busy.await.expect("done").expect("told");

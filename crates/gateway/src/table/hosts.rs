@@ -239,12 +239,13 @@ impl HttpRoutes {
 fn first<'a>(list: &'a [Member], look: &Look<'_>) -> Option<(&'a Member, usize)> {
     let mut best: Option<(Key<'a>, (&'a Member, usize))> = None;
     for member in list {
-        if best.as_ref().is_some_and(|(best, _)| *best < member.key()) {
+        // Of equals the one that stands first.
+        if best.as_ref().is_some_and(|(best, _)| *best <= member.key()) {
             break;
         }
         for (place, entry) in member.rules.iter().enumerate() {
             let key = member.key_of(entry);
-            if best.as_ref().is_some_and(|(best, _)| *best < key) {
+            if best.as_ref().is_some_and(|(best, _)| *best <= key) {
                 break;
             }
             if entry.matcher.matches(look) {
@@ -290,7 +291,7 @@ mod tests {
             let hostname = (!hostname.is_empty()).then(|| Hostname::parse(hostname, Depth::Any));
             let matcher = Matcher::path(PathMatcher::prefix(prefix));
             let named = specificity(hostname.as_ref());
-            (hostname, named, rules(vec![Entry::new(matcher, rule(name), (*age, (*name).into()), (0, 0))]))
+            (hostname, named, rules(vec![Entry::new(matcher, rule(name), (*age, (*name).into(), "HTTPRoute"), (0, 0))]))
         });
         let table = HttpRoutes::new(entries);
         let headers = HeaderMap::new();
@@ -323,6 +324,34 @@ mod tests {
         assert_eq!(check(&routes[3..], "z.org", "/"), "none");
     }
 
+    /// Of two rules with the same precedence it was the one that had come last.
+    #[test]
+    fn rules_of_the_same_precedence_have_an_order() {
+        let of = |kind: &'static str, place: usize| {
+            let made =
+                Entry::new(Matcher::path(PathMatcher::prefix("/")), rule(kind), (1, "n/a".into(), kind), (place, 0));
+            (None, (false, 0), rules(vec![made]))
+        };
+        let headers = HeaderMap::new();
+        let head = Head { host: "a.com", path: "/", query: None, method: &Method::GET, headers: &headers };
+        let check = |routes: &HttpRoutes, want: &str| {
+            let found = routes.find(&head).expect("little work").expect("a rule");
+            assert_eq!((&*found.rule.route, &*routes.of_host("a.com")[0].rule.route), (want, want));
+        };
+        let (http, grpc) = (of("HTTPRoute", 0), of("GRPCRoute", 0));
+        for all in [[&http, &grpc], [&grpc, &http]] {
+            check(&HttpRoutes::new(all.map(Clone::clone)), "GRPCRoute");
+            let mut changed = HttpRoutes::default();
+            all.into_iter().for_each(|(host, named, rules)| changed.insert(host.as_ref(), *named, rules));
+            check(&changed, "GRPCRoute");
+        }
+        // As those of one Ingress may be: two kinds of the same path.
+        let same = |name: &str| {
+            Entry::new(Matcher::path(PathMatcher::prefix("/")), rule(name), (1, "n/a".into(), "Ingress"), (0, 0))
+        };
+        check(&HttpRoutes::new(["first", "second"].map(|name| (None, (false, 0), rules(vec![same(name)])))), "first");
+    }
+
     const HOSTS: [&str; 6] = ["x.a.com", "y.com", "z.a.com", "z.z.a.com", ".com", "other"];
 
     /// All rules in their order, host by host.
@@ -348,7 +377,7 @@ mod tests {
             if held.is_empty() || number(5) < 3 {
                 let (name, depth) = hosts[number(hosts.len())];
                 let hostname = (!name.is_empty()).then(|| Hostname::parse(name, depth));
-                let age = (i64::try_from(number(3)).unwrap(), Arc::<str>::from(format!("{step}")));
+                let age = (i64::try_from(number(3)).unwrap(), Arc::<str>::from(format!("{step}")), "HTTPRoute");
                 let made = rule(&format!("{name} {step}"));
                 let entries = (0..=number(3)).map(|place| {
                     let path = ["/", "/a", "/b/c", "/b"][number(4)];
@@ -394,10 +423,11 @@ mod tests {
             let mut headers: Vec<_> = (0..15).map(|_| expression("[ab]*a[ab]{8}c?")).collect();
             headers.push(expression("^c$"));
             let matcher = Matcher { headers, ..Matcher::path(PathMatcher::prefix("/")) };
-            Entry::new(matcher, rule("bad"), (0, "bad".into()), (place, 0))
+            Entry::new(matcher, rule("bad"), (0, "bad".into(), "HTTPRoute"), (place, 0))
         };
         let path = |text: &str| Matcher::path(PathMatcher::prefix(text));
-        let good = |text: &str| rules(vec![Entry::new(path(text), rule("good"), (1, "good".into()), (0, 0))]);
+        let good =
+            |text: &str| rules(vec![Entry::new(path(text), rule("good"), (1, "good".into(), "HTTPRoute"), (0, 0))]);
         let host = |text: &str| Some(Hostname::parse(text, Depth::Any));
         let all = rules((0..128).map(bad).collect());
         let table = HttpRoutes::new([

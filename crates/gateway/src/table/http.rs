@@ -107,12 +107,15 @@ pub struct Entry {
     pub(super) order: Order,
 }
 
-/// Who goes first among those whose routes name the host as precisely: the match, the route's age and name, the rule's place
-/// in it, and the match's place in the rule.
-pub type Order = (Rank, (i64, Arc<str>), (usize, usize));
+/// Who goes first among those whose routes name the host as precisely: the match, the route, the rule's place in it, and the
+/// match's place in the rule.
+pub type Order = (Rank, Owner, (usize, usize));
+
+/// The age and the name of a route, and its kind: an HTTPRoute and a GRPCRoute may have all else in common.
+pub type Owner = (i64, Arc<str>, &'static str);
 
 impl Entry {
-    pub fn new(matcher: Matcher, rule: Arc<Rule>, route: (i64, Arc<str>), place: (usize, usize)) -> Self {
+    pub fn new(matcher: Matcher, rule: Arc<Rule>, route: Owner, place: (usize, usize)) -> Self {
         let order = (matcher.rank(), route, place);
         Self { matcher, rule, order }
     }

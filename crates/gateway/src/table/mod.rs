@@ -17,7 +17,7 @@ pub use backend::{Backend, BackendTls, Broken, Protocol, Split, Target, Weighted
 pub use filter::{Cors, Filters, HeaderEdit, Mirror, PathRewrite, Redirect, Rewrite};
 pub use hostname::{Depth, Hostname, Specificity, specificity};
 pub use hosts::{HttpRoutes, Rules, Taken, rules};
-pub use http::{Affinity, BasicAuth, Carrier, Entry, Extras, RateLimit, Retry, Rule};
+pub use http::{Affinity, BasicAuth, Carrier, Entry, Extras, Owner, RateLimit, Retry, Rule};
 pub use matching::{Expression, Head, Matcher, PathMatcher, Text, TooMuch};
 pub use ranges::Ranges;
 pub use users::Users;

@@ -1,7 +1,9 @@
 //! The process itself: this program again, with the sockets handed to it.
 
 use std::fs;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,7 +45,7 @@ fn run(argument: &str) -> Result<()> {
     process::allow_many_files();
     // Otherwise it would be called by the link that it was executed from.
     let _ = rustix::thread::set_name(c"ferry-dns");
-    drop_capabilities();
+    drop_capabilities(&[&arguments.data_dir, &arguments.run_dir]);
     let starter = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let sockets = Sockets::receive(&starter).context("no sockets came")?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
@@ -60,14 +62,18 @@ fn run(argument: &str) -> Result<()> {
     })
 }
 
-/// It reads what anybody sends it, and needs little: a Corefile may name a low port for its figures.
-fn drop_capabilities() {
+/// It reads what anybody sends it, and needs little: a Corefile may name a low port for its figures, and its folders may be
+/// in somebody's home.
+fn drop_capabilities(folders: &[&Path]) {
     let _ = rustix::thread::set_no_new_privs(true);
-    let low_ports = CapabilitySet::NET_BIND_SERVICE;
+    let mut needed = CapabilitySet::NET_BIND_SERVICE;
+    if folders.iter().any(|folder| is_closed(folder)) {
+        needed |= CapabilitySet::DAC_OVERRIDE;
+    }
     let Ok(have) = rustix::thread::capabilities(None) else { return };
     let sets = CapabilitySets {
-        effective: have.effective & low_ports,
-        permitted: have.permitted & low_ports,
+        effective: have.effective & needed,
+        permitted: have.permitted & needed,
         inheritable: CapabilitySet::empty(),
     };
     if let Err(error) = rustix::thread::set_capabilities(None, sets) {
@@ -75,10 +81,20 @@ fn drop_capabilities() {
     }
 }
 
+/// Whether a folder, or one above it, is another user's who does not let everybody in.
+fn is_closed(folder: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    folder.ancestors().enumerate().any(|(above, place)| {
+        let wanted = if above == 0 { 0o003 } else { 0o001 };
+        fs::metadata(place).is_ok_and(|data| data.uid() != own && data.mode() & wanted != wanted)
+    })
+}
+
 async fn serve(arguments: Arguments, starter: UnixStream, sockets: Sockets, tasks: &Tasks) -> Result<()> {
     let pairs = sockets.try_clone()?.into_pairs();
     let mut fed = ferry_dns::Fed::start(arguments.dns.clone(), pairs, arguments.snapshot(), tasks).await?;
     starter.set_nonblocking(true)?;
+    let whole = starter.try_clone()?;
     let (input, mut output) = tokio::net::UnixStream::from_std(starter)?.into_split();
     let mut input = BufReader::new(input);
     output.write_all(ANSWERS.as_bytes()).await?;
@@ -91,6 +107,8 @@ async fn serve(arguments: Arguments, starter: UnixStream, sockets: Sockets, task
     fed.observe(tasks);
     output.write_all(HELD.as_bytes()).await?;
     fed.follow(input).await.unwrap_or_else(|error| tracing::warn!("what DNS is told cannot be read: {error}"));
+    // The standard input is this stream, too, and stays open: whoever tells something is to learn that nobody listens.
+    let _ = whole.shutdown(Shutdown::Both);
     loop {
         tracing::info!("the node's process has gone; DNS answers what it knows");
         drop(output);

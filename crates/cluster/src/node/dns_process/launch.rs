@@ -49,6 +49,8 @@ pub(super) async fn adopt_or_start(arguments: &Arguments) -> Result<Running> {
         }
     };
     if !is_for(&sockets, arguments) {
+        // It may have some of the addresses, and so may these copies.
+        drop((stream, sockets));
         return start(arguments, bind(arguments).await).await;
     }
     if !is_same(pid, arguments) {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ferry_tasks::Tasks;
+use rustix::process::{Pid, WaitOptions, waitpid};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -91,6 +92,7 @@ async fn supervise(arguments: Arguments, feeder: ferry_dns::Feeder, mut running:
     let mut pause = Duration::ZERO;
     loop {
         let since = Instant::now();
+        let mut uncollected = None;
         tokio::select! {
             ended = exited(running.pid) => match ended {
                 Ok(()) => tracing::warn!("the DNS process ended; starting it again"),
@@ -98,6 +100,7 @@ async fn supervise(arguments: Arguments, feeder: ferry_dns::Feeder, mut running:
             },
             Err(error) = feeder.feed(&mut running.stream) => {
                 tracing::warn!("the DNS process takes nothing in any more, and is replaced: {error}");
+                uncollected = Pid::from_raw(running.pid);
             }
         }
         pause = if since.elapsed() > LONG_LIFE { Duration::ZERO } else { pause };
@@ -109,5 +112,9 @@ async fn supervise(arguments: Arguments, feeder: ferry_dns::Feeder, mut running:
                 Err(error) => tracing::error!("{error:#}"),
             }
         };
+        // Its replacement has ended it. A child of ours stays a zombie until it is waited for.
+        if uncollected.is_some() {
+            let _ = waitpid(uncollected, WaitOptions::NOHANG);
+        }
     }
 }

@@ -16,15 +16,15 @@ use super::super::expressions::{Budget, Scope};
 use super::super::objects::{Objects, age, name, namespace};
 use super::{Outcome, Path};
 use crate::table::{
-    Affinity, BasicAuth, Carrier, Cors, Entry, Expression, Extras, Filters, Matcher, PathMatcher, PathRewrite, Ranges,
-    RateLimit, Redirect, Rewrite, Rule, Split, Target, Text, Weighted,
+    Affinity, BasicAuth, Carrier, Cors, Entry, Expression, Extras, Filters, Matcher, Owner, PathMatcher, PathRewrite,
+    Ranges, RateLimit, Redirect, Rewrite, Rule, Split, Target, Text, Weighted,
 };
 
 /// What all paths of an Ingress share.
 pub(super) struct Common {
     pub ingress: Arc<Ingress>,
     pub annotations: Annotations,
-    order: (i64, Arc<str>),
+    order: Owner,
     label: Box<str>,
     extras: Option<Arc<Extras>>,
     /// Where the path is an expression, and where it is not.
@@ -39,8 +39,9 @@ impl Common {
         ingress: &Arc<Ingress>,
         annotations: Annotations,
     ) -> Self {
+        let (since, key) = age(&ingress.metadata);
         Self {
-            order: age(&ingress.metadata),
+            order: (since, key, "Ingress"),
             label: format!("Ingress {}", name(&ingress.metadata)).into(),
             extras: extras(objects, certificates, ingress, &annotations),
             rewrite: rewrite(&annotations),
