@@ -263,14 +263,17 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
             format!("its pods are refused: namespace {namespace} is being deleted, and this with it"),
         )
         .advise(format!("see what keeps the namespace: ferry why namespace/{namespace}")),
-        Refusal::Forbidden { user, verb, resource } => finding(
+        // Who makes pods creates something: an Event that tells of another right is no controller's, and is not followed.
+        Refusal::Forbidden { user, verb, resource } if verb == "create" => finding(
             Reason::ControllerForbidden,
             format!("its pods are not made: {user:?} may not {verb} {resource} in namespace {namespace}"),
         )
         .advise(format!("see what it may do: kubectl auth can-i --list -n {namespace} --as={}", word(&user)))
         .advise(format!("give it the right: {}", grant(&user, &verb, &resource, namespace))),
-        Refusal::Other => finding(Reason::PodRefused, "its pods are refused by the API server".into())
-            .advise(format!("change the template as the message says: {edit}")),
+        Refusal::Forbidden { .. } | Refusal::Other => {
+            finding(Reason::PodRefused, "its pods are refused by the API server".into())
+                .advise(format!("change the template as the message says: {edit}"))
+        }
     }
 }
 

@@ -70,7 +70,7 @@ fn names_are_words_of_commands() {
         ("replicaset/r", refused(&format!("pods \"{NAME}\" already exists"))),
         (
             "replicaset/r",
-            refused(&format!("pods is forbidden: User \"{NAME}\" cannot {hidden} resource \"{hidden}\" in API group")),
+            refused(&format!("pods is forbidden: User \"{NAME}\" cannot create resource \"{hidden}\" in API group")),
         ),
         (
             "statefulset/s",
@@ -122,4 +122,21 @@ fn names_are_segments_of_paths() {
         let shown = render(&world, &findings(&world));
         assert!(shown.contains(&format!("needs the ConfigMap {name:?}, and there is none")), "{shown}");
     }
+}
+
+/// Whoever may write Events could ask an administrator for any right in their words.
+#[test]
+fn an_event_grants_no_rights() {
+    let told = "pods is forbidden: User \"mallory\" cannot * resource \"*\" in API group \"*\" in the namespace \"d\"";
+    let set = made(
+        "ReplicaSet",
+        "r",
+        json!({ "spec": { "replicas": 1 }, "status": { "replicas": 0, "observedGeneration": 1 } }),
+    );
+    let world = seen("replicaset/r", &json!([set, warned("ReplicaSet/r", "FailedCreate", told), node("n", "True")]));
+    let shown = render(&world, &findings(&world));
+    assert!(
+        shown.contains("its pods are refused by the API server") && !shown.contains("kubectl create role"),
+        "{shown}"
+    );
 }
