@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, Error};
 use crate::resolve;
 use crate::why;
-use crate::world::{Content, Presence, World};
+use crate::world::{Content, Presence, World, word};
 
 /// So many are asked for.
 const MOST: usize = 16;
@@ -52,7 +52,7 @@ impl Named {
 
     /// As a command takes it.
     pub(crate) fn title(&self) -> String {
-        format!("{}/{}", self.whole_kind().to_lowercase(), self.name)
+        word(&format!("{}/{}", self.whole_kind().to_lowercase(), self.name)).into_owned()
     }
 
     pub(crate) fn find<'a>(&self, world: &'a World) -> Found<'a> {

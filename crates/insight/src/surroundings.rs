@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Error};
 use crate::gather::{BEHIND, BEHIND_SLICES, MUTATING, REMAINING, VALIDATING};
-use crate::resolve::{self, Resource};
+use crate::resolve::{self, Resource, segment};
 use crate::why;
 use crate::world::{Content, Presence, Serving, World, is_true, known_kind};
 
@@ -41,7 +41,7 @@ pub(crate) async fn add_named(cluster: &Cluster, world: &mut World, namespace: &
         wanted.extend(named);
     }
     let asked = wanted.into_iter().take(NAMED).map(|(plural, name)| async move {
-        let found = cluster.get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}")).await;
+        let found = cluster.get(&format!("/api/v1/namespaces/{namespace}/{plural}/{}", segment(&name))).await;
         (plural, name, found)
     });
     let mut absent = Vec::new();
@@ -68,7 +68,7 @@ const MISSING: usize = 4;
 
 /// What is called like an object that is missing, here and elsewhere. Who may not look does without.
 async fn add_similar(cluster: &Cluster, world: &mut World, namespace: &str, plural: &str, name: &str) {
-    let there = format!("/api/v1/{plural}?fieldSelector=metadata.name%3D{}&limit=20", resolve::segment(name));
+    let there = format!("/api/v1/{plural}?fieldSelector=metadata.name%3D{}&limit=20", segment(name));
     let here = format!("/api/v1/namespaces/{namespace}/{plural}?limit=500");
     let (there, here) = futures::join!(cluster.metadata(&there), cluster.metadata(&here));
     let namespaces = there.unwrap_or_default().iter().map(|item| object::namespace(item).to_owned()).collect();
@@ -96,9 +96,9 @@ pub(crate) async fn add_access(cluster: &Cluster, world: &mut World) {
         "roles" => format!("/namespaces/{}", object::namespace(&world.target)),
         _ => String::new(),
     };
-    let mut wanted = vec![(plural, role.to_owned(), format!("{ROOT}{place}/{plural}/{role}"))];
+    let mut wanted = vec![(plural, role.to_owned(), format!("{ROOT}{place}/{plural}/{}", segment(role)))];
     wanted.extend(why::accounts(&world.target).take(NAMED).map(|(namespace, name)| {
-        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}");
+        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}", segment(namespace), segment(name));
         (why::ACCOUNTS, format!("{namespace}/{name}"), path)
     }));
     let asked = wanted.into_iter().map(|(plural, name, path)| async move { (plural, name, cluster.get(&path).await) });
@@ -166,9 +166,10 @@ pub(crate) async fn add_behind(cluster: &Cluster, world: &mut World) {
         return;
     }
     let asked = services.into_iter().take(NAMED).map(|(namespace, name)| async move {
-        let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
+        let (place, one) = (segment(&namespace), segment(&name));
+        let path = format!("/api/v1/namespaces/{place}/services/{one}");
         let slices = format!(
-            "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector=kubernetes.io/service-name%3D{name}"
+            "/apis/discovery.k8s.io/v1/namespaces/{place}/endpointslices?labelSelector=kubernetes.io/service-name%3D{one}"
         );
         let (service, slices) = futures::join!(cluster.get(&path), cluster.list(&slices));
         let found = match service {

@@ -281,14 +281,28 @@ pub(crate) fn number(item: &Value, pointer: &str) -> i64 {
 
 /// `pod/web-1`
 pub(crate) fn title(item: &Value) -> String {
-    format!("{}/{}", object::text(item, "/kind").to_lowercase(), object::name(item))
+    word(&format!("{}/{}", object::text(item, "/kind").to_lowercase(), object::name(item))).into_owned()
+}
+
+/// Letters that turn the order of what is shown.
+fn turns(letter: char) -> bool {
+    matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
 /// A text without the letters that turn the order of what is shown: a command that is to be copied is the one that is seen.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    let turns =
-        |letter: char| matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
     if text.contains(turns) { text.replace(turns, "\u{fffd}").into() } else { text.into() }
+}
+
+/// A name in a command, as a shell takes it. Many names are checked by nobody where they are referred to, and who made the
+/// object is not who copies the command.
+pub(crate) fn word(text: &str) -> Cow<'_, str> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
+    let unseen = |letter: char| letter.is_control() || turns(letter);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace(unseen, "\u{fffd}").replace('\'', r"'\''")).into()
 }
 
 /// A time span as people say it.
@@ -331,6 +345,19 @@ mod tests {
     fn the_order_of_what_is_shown_is_that_of_the_text() {
         assert_eq!(plain("kubectl \u{202e}x\u{2066}\u{2028}y"), "kubectl \u{fffd}x\u{fffd}\u{fffd}y");
         assert_eq!(plain("שלום: as it is written"), "שלום: as it is written");
+    }
+
+    #[test]
+    fn a_name_is_one_word_of_a_command() {
+        assert_eq!(word("deployment.apps/web"), "deployment.apps/web");
+        assert_eq!(word("a;reboot"), "'a;reboot'");
+        assert_eq!(word("a'$(id)\n#"), "'a'\\''$(id)\u{fffd}#'");
+        assert_eq!(word(""), "''");
+        let role = json!({ "kind": "Role", "metadata": { "name": "a b" } });
+        assert_eq!(
+            (title(&role), title(&json!({ "kind": "Pod", "metadata": { "name": "p" } }))),
+            ("'role/a b'".into(), "pod/p".into())
+        );
     }
 
     #[test]

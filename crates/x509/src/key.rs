@@ -3,7 +3,8 @@
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P256_SHA512_ASN1, ECDSA_P384_SHA256_ASN1,
     ECDSA_P384_SHA384_ASN1, ECDSA_P384_SHA512_ASN1, ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA384_ASN1,
-    ECDSA_P521_SHA512_ASN1, ED25519, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
+    ECDSA_P521_SHA512_ASN1, ED25519, RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
+    RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key;
@@ -88,6 +89,16 @@ impl PublicKey {
             (KeyKind::Elliptic("P-521"), 256) => &ECDSA_P521_SHA256_ASN1,
             (KeyKind::Elliptic("P-521"), 384) => &ECDSA_P521_SHA384_ASN1,
             (KeyKind::Elliptic("P-521"), 512) => &ECDSA_P521_SHA512_ASN1,
+            _ => return false,
+        };
+        UnparsedPublicKey::new(algorithm, &self.bytes).verify(message, signature).is_ok()
+    }
+
+    /// The same of an RSA key by PKCS#1 v1.5. Go takes keys from 1024 bits on; of more than 8192 each check costs too much.
+    pub(crate) fn verifies_pkcs1(&self, bits: u32, message: &[u8], signature: &[u8]) -> bool {
+        let algorithm: &'static dyn VerificationAlgorithm = match (self.kind, bits) {
+            (KeyKind::Rsa(_), 256) => &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
+            (KeyKind::Rsa(_), 512) => &RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
             _ => return false,
         };
         UnparsedPublicKey::new(algorithm, &self.bytes).verify(message, signature).is_ok()

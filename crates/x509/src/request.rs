@@ -8,7 +8,8 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::{
-    OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384, OID_SIG_ECDSA_WITH_SHA512, OID_X509_EXT_SUBJECT_ALT_NAME,
+    OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA512WITHRSA, OID_SIG_ECDSA_WITH_SHA256, OID_SIG_ECDSA_WITH_SHA384,
+    OID_SIG_ECDSA_WITH_SHA512, OID_X509_EXT_SUBJECT_ALT_NAME, Oid,
 };
 use x509_parser::prelude::FromDer;
 
@@ -93,15 +94,22 @@ impl Request {
     /// Whether whoever asks holds the key that the certificate is for.
     pub fn is_signed_by_its_key(&self) -> bool {
         let Ok((_, parsed)) = X509CertificationRequest::from_der(&self.der) else { return false };
-        let hashes =
-            [(OID_SIG_ECDSA_WITH_SHA256, 256), (OID_SIG_ECDSA_WITH_SHA384, 384), (OID_SIG_ECDSA_WITH_SHA512, 512)];
-        // The parser knows fewer pairs of a curve and a hash.
-        match hashes.iter().find(|(algorithm, _)| *algorithm == parsed.signature_algorithm.algorithm) {
-            Some((_, bits)) => {
-                let info = &parsed.certification_request_info;
-                PublicKey::read(&info.subject_pki).verifies_over(*bits, info.raw, &parsed.signature_value.data)
-            }
-            None => parsed.verify_signature().is_ok(),
+        let info = &parsed.certification_request_info;
+        let (key, signature) = (PublicKey::read(&info.subject_pki), &parsed.signature_value.data);
+        let algorithm = &parsed.signature_algorithm.algorithm;
+        let hash_of =
+            |known: &[(Oid<'static>, u32)]| known.iter().find(|(oid, _)| oid == algorithm).map(|(_, bits)| *bits);
+        let on_curve = hash_of(&[
+            (OID_SIG_ECDSA_WITH_SHA256, 256),
+            (OID_SIG_ECDSA_WITH_SHA384, 384),
+            (OID_SIG_ECDSA_WITH_SHA512, 512),
+        ]);
+        let by_short_key = hash_of(&[(OID_PKCS1_SHA256WITHRSA, 256), (OID_PKCS1_SHA512WITHRSA, 512)]);
+        // The parser knows fewer pairs of a curve and a hash, and takes no RSA key that is shorter than 2048 bits.
+        match (on_curve, by_short_key) {
+            (Some(bits), _) => key.verifies_over(bits, info.raw, signature),
+            (_, Some(bits)) => key.verifies_pkcs1(bits, info.raw, signature),
+            _ => parsed.verify_signature().is_ok(),
         }
     }
 

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, in_namespace, named, title_with_group};
-use crate::world::{Presence, World};
+use crate::world::{Presence, World, word};
 
 /// ServiceAccounts of bindings are known under this name and `namespace/name`.
 pub(crate) const ACCOUNTS: &str = "serviceaccounts of bindings";
@@ -44,7 +44,7 @@ pub(super) fn binding(world: &World, binding: &Value) -> Vec<Finding> {
         found.push(
             finding(Reason::RoleMissing, format!("it grants nothing: the {kind} {role:?} does not exist{place}"))
                 .detail("it counts as soon as there is one of that name")
-                .advise(format!("create it with the rights that are meant, as in: kubectl create {create} {space}{role} --verb=get,list,watch --resource=pods"))
+                .advise(format!("create it with the rights that are meant, as in: kubectl create {create} {space}{} --verb=get,list,watch --resource=pods", word(role)))
                 .advise(format!("a binding's roleRef cannot be changed; to name another role, delete it and create it anew: kubectl delete {own}{what}")),
         );
     }
@@ -65,7 +65,7 @@ pub(super) fn binding(world: &World, binding: &Value) -> Vec<Finding> {
         let does = if gone.len() == 1 { "does not exist" } else { "do not exist" };
         found.push(
             finding(Reason::SubjectMissing, format!("{which} {} {does}: nobody can act as that", named(&gone)))
-                .advise(format!("create it: kubectl create serviceaccount -n {namespace} {name}"))
+                .advise(format!("create it: kubectl create serviceaccount -n {} {}", word(namespace), word(name)))
                 .advise(format!("or name another: kubectl edit {own}{what}")),
         );
     }

@@ -7,7 +7,7 @@ use ferry_meta::quantity::Quantity;
 use serde_json::Value;
 
 use super::{Finding, Reason, named, parts, webhook};
-use crate::world::{World, title};
+use crate::world::{World, title, word};
 
 /// What an admission plug-in or webhook said, as a type. The sentences are those of the API, which clients rely on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
                 );
                 return finding(Reason::QuotaUsedUp, cause)
                     .advise(format!("ask for less in resources of the containers: {edit}"))
-                    .advise(format!("or raise it: kubectl edit -n {namespace} resourcequota/{quota}"));
+                    .advise(format!("or raise it: kubectl edit -n {namespace} resourcequota/{}", word(&quota)));
             }
             let cause = format!(
                 "its pods are refused: the ResourceQuota {quota:?} of namespace {namespace} has no room for another one"
@@ -178,7 +178,7 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
                 .into_iter()
                 .fold(found, Finding::detail);
             found
-                .advise(format!("raise it: kubectl edit -n {namespace} resourcequota/{quota}"))
+                .advise(format!("raise it: kubectl edit -n {namespace} resourcequota/{}", word(&quota)))
                 .advise(format!("or end what is not needed there, or ask for less: {edit}"))
         }
         Refusal::QuotaWants { quota, what } => {
@@ -236,11 +236,11 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
             Reason::ServiceAccountMissing,
             format!("its pods are refused: their ServiceAccount {name:?} does not exist in namespace {namespace}"),
         )
-        .advise(format!("kubectl create serviceaccount -n {namespace} {name}"))
+        .advise(format!("kubectl create serviceaccount -n {namespace} {}", word(&name)))
         .advise(format!("or name another in serviceAccountName: {edit}")),
         Refusal::PriorityClass { name } => {
             finding(Reason::PriorityClassMissing, format!("its pods are refused: there is no PriorityClass {name:?}"))
-                .advise(format!("kubectl create priorityclass {name} --value=1000"))
+                .advise(format!("kubectl create priorityclass {} --value=1000", word(&name)))
                 .advise(format!("or name another in priorityClassName: {edit}"))
         }
         Refusal::RuntimeClass { name } => {
@@ -249,7 +249,7 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
         }
         Refusal::Exists { name } => {
             finding(Reason::NotOwned, format!("it cannot make {name:?}: another object has that name"))
-                .advise(format!("see whose it is: kubectl get -n {namespace} pod/{name} -o yaml"))
+                .advise(format!("see whose it is: kubectl get -n {namespace} pod/{} -o yaml", word(&name)))
         }
         Refusal::TooLong { field } => {
             let made = title(owner);
@@ -263,14 +263,17 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
             format!("its pods are refused: namespace {namespace} is being deleted, and this with it"),
         )
         .advise(format!("see what keeps the namespace: ferry why namespace/{namespace}")),
-        Refusal::Forbidden { user, verb, resource } => finding(
+        // Who makes pods creates something: an Event that tells of another right is no controller's, and is not followed.
+        Refusal::Forbidden { user, verb, resource } if verb == "create" => finding(
             Reason::ControllerForbidden,
             format!("its pods are not made: {user:?} may not {verb} {resource} in namespace {namespace}"),
         )
-        .advise(format!("see what it may do: kubectl auth can-i --list -n {namespace} --as={user}"))
+        .advise(format!("see what it may do: kubectl auth can-i --list -n {namespace} --as={}", word(&user)))
         .advise(format!("give it the right: {}", grant(&user, &verb, &resource, namespace))),
-        Refusal::Other => finding(Reason::PodRefused, "its pods are refused by the API server".into())
-            .advise(format!("change the template as the message says: {edit}")),
+        Refusal::Forbidden { .. } | Refusal::Other => {
+            finding(Reason::PodRefused, "its pods are refused by the API server".into())
+                .advise(format!("change the template as the message says: {edit}"))
+        }
     }
 }
 
@@ -283,8 +286,9 @@ fn grant(user: &str, verb: &str, resource: &str, namespace: &str) -> String {
     };
     let (role, place) = match namespace {
         "" => ("clusterrole", String::new()),
-        namespace => ("role", format!("-n {namespace} ")),
+        namespace => ("role", format!("-n {} ", word(namespace))),
     };
+    let (name, verb, resource, who) = (word(&name), word(verb), word(resource), word(&who));
     format!(
         "kubectl create {role} {place}{name} --verb={verb} --resource={resource} && kubectl create {role}binding {place}{name} --{role}={name} {who}"
     )

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, is_failing, is_young, pod, rollout, said, workload};
-use crate::world::{World, standing, time_at, title};
+use crate::world::{World, standing, time_at, title, word};
 
 /// After so long there are figures of what a pod uses.
 const MEASURED_SECONDS: i64 = 90;
@@ -12,7 +12,7 @@ const MEASURED_SECONDS: i64 = 90;
 pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     let (kind, name) =
         (object::text(target, "/spec/scaleTargetRef/kind"), object::text(target, "/spec/scaleTargetRef/name"));
-    let scaled = format!("{}/{name}", kind.to_lowercase());
+    let scaled = word(&format!("{}/{name}", kind.to_lowercase())).into_owned();
     let namespace = object::namespace(target);
     let finding = |reason: Reason, cause: String| Finding::new(reason, target, cause);
     let list = format!("{}s", kind.to_lowercase());

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Finding, Reason, is_young, named, rollout};
 use crate::surroundings::content;
-use crate::world::{Content, Serving, World, ago, span};
+use crate::world::{Content, Serving, World, ago, span, word};
 
 const TYPE: &str = "kubernetes.io/tls";
 
@@ -37,6 +37,7 @@ pub(super) fn wrong(world: &World, content: &Content, hosts: &[&str]) -> Option<
 
 /// The command that puts another certificate into a Secret that is there.
 pub(super) fn renew(namespace: &str, name: &str, content: &Content) -> String {
+    let name = word(name);
     let create = format!("kubectl create secret tls -n {namespace} {name} --cert=FILE --key=FILE");
     match content.kind.as_str() {
         TYPE => format!("{create} --dry-run=client -o yaml | kubectl apply -f -"),
@@ -69,7 +70,7 @@ fn token(world: &World, secret: &Value) -> Option<Finding> {
             format!("it gets no token: the ServiceAccount {name:?} of its annotation {ACCOUNT} does not exist in namespace {namespace}"),
         )
         .detail("the controller deletes such a Secret")
-        .advise(format!("kubectl create serviceaccount -n {namespace} {name}"))
+        .advise(format!("kubectl create serviceaccount -n {namespace} {}", word(name)))
         .advise("and create the Secret again, if it is gone by then"),
     })
 }

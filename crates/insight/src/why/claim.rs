@@ -15,20 +15,35 @@ const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 const OLD_DEFAULT: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
 pub(super) fn findings(world: &World, claim: &Value) -> Option<Finding> {
-    let (name, namespace) = (object::name(claim), object::namespace(claim));
     match object::text(claim, "/status/phase") {
         "Bound" => return growth::claim(world, claim),
-        "Lost" => {
-            let volume = object::text(claim, "/spec/volumeName");
-            let cause = format!("its volume {volume} is gone, and what was on it too");
-            return Some(
-                Finding::new(Reason::ClaimLost, claim, cause)
-                    .advise(format!("delete the claim and create it anew: kubectl delete pvc -n {namespace} {name}")),
-            );
-        }
+        "Lost" => return Some(lost(world, claim)),
         _ => {}
     }
     named_volume(world, claim).or_else(|| by_class(world, claim))
+}
+
+/// A claim that had a volume. The object that stands for a volume can go and leave what it stood for.
+fn lost(world: &World, claim: &Value) -> Finding {
+    let volume = object::text(claim, "/spec/volumeName");
+    let finding = |cause: String| Finding::new(Reason::ClaimLost, claim, cause);
+    let anew = format!(
+        "delete the claim and create it anew: kubectl delete pvc -n {} {}",
+        object::namespace(claim),
+        object::name(claim)
+    );
+    if volume.is_empty() {
+        return finding("it had a volume, and does not name it any more".to_owned()).advise(anew);
+    }
+    if let Some(found) = world.find("persistentvolumes", volume) {
+        let of = |field: &str| object::text(found, &format!("/spec/claimRef/{field}"));
+        let other = format!("{}/{}", of("namespace"), of("name"));
+        return finding(format!("its volume {volume} is bound to another claim, {other}")).advise(anew);
+    }
+    finding(format!("its volume {volume} is gone: there is no PersistentVolume of that name"))
+        .detail("where somebody has deleted it, or it was to be kept (Retain), what was on it may still be there")
+        .advise(format!("if it is, create the PersistentVolume {volume} again for it: the claim takes it back"))
+        .advise(format!("if it is not, {anew}"))
 }
 
 /// A claim that names its volume waits for that one alone.

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, references, said, waits_for};
-use crate::world::{World, kind_in, number, title};
+use crate::world::{World, kind_in, number, title, word};
 
 const STATUSES: [&str; 2] = ["/status/initContainerStatuses", "/status/containerStatuses"];
 pub(super) const SPECS: [&str; 2] = ["/spec/initContainers", "/spec/containers"];
@@ -102,7 +102,7 @@ pub(super) fn maker(world: &World, pod: &Value) -> Option<String> {
             None => break,
         }
     }
-    made_by
+    made_by.map(|maker| word(&maker).into_owned())
 }
 
 /// The node whose kubelet reads the pod from a file there: what the API shows of it is a copy.

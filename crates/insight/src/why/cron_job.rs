@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::admission::Refusal;
 use super::{Finding, Reason, job, said};
-use crate::world::{World, event_time, number, standing, time_at};
+use crate::world::{World, event_time, number, standing, time_at, word};
 
 /// The controller needs no more than this after the time has come.
 const SLACK_SECONDS: i64 = 30;
@@ -85,7 +85,7 @@ fn refused(world: &World, target: &Value, newest: Option<&Value>) -> Option<Find
             let cause = format!(
                 "its Jobs are refused: the ResourceQuota {quota:?} of namespace {namespace} does not allow them"
             );
-            (cause, format!("raise it: kubectl edit -n {namespace} resourcequota/{quota}"))
+            (cause, format!("raise it: kubectl edit -n {namespace} resourcequota/{}", word(&quota)))
         }
         _ => (
             "its Jobs are refused by the API server".to_owned(),

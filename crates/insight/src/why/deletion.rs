@@ -104,10 +104,16 @@ fn follow(world: &World, target: &Value, finalizer: &str) -> Held {
                 Some(first) => held(
                     Reason::FinalizerClaimInUse,
                     vec![format!("{} still uses it", named(&names)), finalizers::ended(&users)],
-                    vec![format!(
-                        "end what uses it: kubectl delete -n {namespace} {}",
-                        super::containers::maker(world, first).unwrap_or_else(|| names[0].clone())
-                    )],
+                    vec![match super::containers::maker(world, first) {
+                        // What it is made of is needed for whatever it is to have in the place of this claim.
+                        Some(maker) if maker.starts_with("deployment/") || maker.starts_with("statefulset/") => {
+                            format!("end what uses it: kubectl scale -n {namespace} {maker} --replicas=0")
+                        }
+                        maker => format!(
+                            "end what uses it: kubectl delete -n {namespace} {}",
+                            maker.unwrap_or_else(|| names[0].clone())
+                        ),
+                    }],
                 ),
                 None => held(
                     Reason::FinalizerClaimInUse,
@@ -120,13 +126,21 @@ fn follow(world: &World, target: &Value, finalizer: &str) -> Held {
             let claim = target.pointer("/spec/claimRef");
             let claim = claim.map(|claim| (object::text(claim, "/namespace"), object::text(claim, "/name")));
             match claim {
-                Some((namespace, name)) => held(
-                    Reason::FinalizerVolumeBound,
-                    vec![format!("the claim {namespace}/{name} is bound to it")],
-                    vec![format!(
-                        "delete the claim first, and with it what is on the volume: kubectl delete pvc -n {namespace} {name}"
-                    )],
-                ),
+                Some((namespace, name)) => {
+                    let is_kept = object::text(target, "/spec/persistentVolumeReclaimPolicy") == "Retain";
+                    let keep = format!(
+                        "if what is on the volume is to be kept: kubectl patch pv {} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'",
+                        object::name(target)
+                    );
+                    let with_it = if is_kept { "" } else { ", and with it what is on the volume" };
+                    let delete = format!("delete the claim first{with_it}: kubectl delete pvc -n {namespace} {name}");
+                    let advice = if is_kept { vec![delete] } else { vec![keep, delete] };
+                    held(
+                        Reason::FinalizerVolumeBound,
+                        vec![format!("the claim {namespace}/{name} is bound to it")],
+                        advice,
+                    )
+                }
                 None => held(Reason::FinalizerVolumeBound, Vec::new(), vec!["see that the controllers run".into()]),
             }
         }

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, in_namespace, is_failing, is_young, named, plural, said};
-use crate::world::{Presence, World, condition, number};
+use crate::world::{Presence, World, condition, number, word};
 
 /// What the class of Ferry's own gateway names.
 pub(super) const OWN: &str = "ferry.dev/gateway-controller";
@@ -143,9 +143,10 @@ fn listener(world: &World, gateway: &Value, status: &Value) -> Option<Finding> {
                 "the certificate of listener {name}, the Secret {secret:?}, does not exist in namespace {namespace}"
             );
             return Some(
-                Finding::new(Reason::GatewayCertificate, gateway, cause)
-                    .detail(said(unresolved))
-                    .advise(format!("kubectl create secret tls -n {namespace} {secret} --cert=FILE --key=FILE")),
+                Finding::new(Reason::GatewayCertificate, gateway, cause).detail(said(unresolved)).advise(format!(
+                    "kubectl create secret tls -n {namespace} {} --cert=FILE --key=FILE",
+                    word(secret)
+                )),
             );
         }
         let cause = format!("references of listener {name} lead nowhere: {}", said(unresolved));

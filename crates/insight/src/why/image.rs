@@ -7,7 +7,7 @@ use super::containers::{SPECS, called, change_image, edit, waiting};
 use super::pull_failure::PullFailure;
 use super::references::{self, Place};
 use super::{Finding, Reason, named};
-use crate::world::{Presence, World};
+use crate::world::{Presence, World, word};
 
 /// The reasons with which a kubelet says that an image is the trouble.
 const REASONS: [&str; 7] = [
@@ -194,7 +194,9 @@ fn denied(
     };
     let create = |name: &str| {
         format!(
-            "kubectl create secret docker-registry -n {namespace} {name} --docker-server={host} --docker-username=USER --docker-password=PASSWORD"
+            "kubectl create secret docker-registry -n {namespace} {} --docker-server={} --docker-username=USER --docker-password=PASSWORD",
+            word(name),
+            word(host)
         )
     };
     let fitting = secrets.iter().find(|name| fits(name));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::backend::{self, Port, Reasons};
 use super::{Finding, Reason, certificate, in_namespace, is_young, named, rivals};
 use crate::named::{Found, Named};
-use crate::world::{Presence, World};
+use crate::world::{Presence, World, word};
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 /// What the class of Ferry's own gateway names.
@@ -191,7 +191,7 @@ fn secrets(world: &World, ingress: &Value) -> Option<Finding> {
     let namespace = object::namespace(ingress);
     object::items(ingress, "/spec/tls").iter().find_map(|tls| {
         let name = object::text(tls, "/secretName");
-        let create = format!("kubectl create secret tls -n {namespace} {name} --cert=FILE --key=FILE");
+        let create = format!("kubectl create secret tls -n {namespace} {} --cert=FILE --key=FILE", word(name));
         match world.presence("secrets", name) {
             Presence::Absent => {
                 let cause = format!("its TLS Secret {name:?} does not exist in namespace {namespace}");

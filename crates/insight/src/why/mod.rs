@@ -67,7 +67,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::named::Named;
-use crate::world::{World, condition, known_kind, time_at, title};
+use crate::world::{World, condition, known_kind, time_at, title, word};
 
 pub use crate::gather::world as look;
 pub(crate) use access::{ACCOUNTS, accounts, role_plural};
@@ -409,7 +409,10 @@ fn title_with_group(item: &Value) -> String {
     let group = object::text(item, "/apiVersion").split_once('/').map(|(group, _)| group).unwrap_or_default();
     match group {
         "" => title(item),
-        group => format!("{}.{group}/{}", object::text(item, "/kind").to_lowercase(), object::name(item)),
+        group => {
+            let kind = object::text(item, "/kind").to_lowercase();
+            word(&format!("{kind}.{group}/{}", object::name(item))).into_owned()
+        }
     }
 }
 

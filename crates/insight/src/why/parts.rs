@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::admission::{Refusal, usage};
 use super::{Finding, Reason, in_namespace, webhook};
-use crate::world::{World, standing, title};
+use crate::world::{World, standing, title, word};
 
 /// A StatefulSet makes the claims of a pod before the pod.
 pub(super) fn claim_refused(world: &World, owner: &Value, claim: &str, message: &str, refusal: &Refusal) -> Finding {
@@ -89,6 +89,6 @@ fn not_allowed(quota: &str, namespace: &str) -> String {
 
 fn with_quota(world: &World, owner: &Value, quota: &str, finding: Finding) -> Finding {
     let full = world.find("resourcequotas", quota).map(usage).unwrap_or_default();
-    let raise = format!("raise it: kubectl edit {}resourcequota/{quota}", in_namespace(owner));
+    let raise = format!("raise it: kubectl edit {}resourcequota/{}", in_namespace(owner), word(quota));
     full.into_iter().fold(finding, Finding::detail).advise(raise)
 }

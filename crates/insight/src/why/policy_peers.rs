@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Finding, Reason, fit, in_namespace, named, network_policy};
 use crate::gather::ALL_PODS;
-use crate::world::World;
+use crate::world::{World, word};
 
 /// The label that every namespace has, with its name.
 const NAME: &str = "kubernetes.io/metadata.name";
@@ -30,7 +30,7 @@ pub(super) fn nobody(world: &World, policy: &Value) -> Vec<Finding> {
                 Some(name) => finding
                     .detail(format!("the namespace {name} is there, and does not have that label"))
                     .advise(format!("every namespace has the label {NAME}: use {NAME}: {name} in {peers}: {edit}"))
-                    .advise(format!("or give it the label: kubectl label namespace {name} {}", first.selector)),
+                    .advise(format!("or give it the label: kubectl label namespace {name} {}", word(&first.selector))),
                 // It may be for what is to come.
                 None => finding.note().advise(format!("if it is a mistake, correct {peers}: {edit}")),
             })

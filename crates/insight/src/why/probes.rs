@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::containers::{Role, called, edit, logs, role, spec, statuses};
 use super::{Finding, Reason, in_namespace, named};
-use crate::world::{World, ago, event_time, number, time_at};
+use crate::world::{World, ago, event_time, number, time_at, word};
 
 /// So long after its last chance a probe is not about to succeed any more.
 const LATE_SECONDS: i64 = 30;
@@ -235,13 +235,7 @@ fn untold(world: &World, pod: &Value, name: &str, kind: ProbeKind, probe: &Value
 
 /// The command that runs another one in a container, each word as a shell takes it.
 fn in_container(pod: &Value, container: &str, words: &[&str]) -> String {
-    let is_plain =
-        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c));
-    let quoted = |word: &&str| match is_plain(word) {
-        true => (*word).to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    };
-    let words: Vec<String> = words.iter().map(quoted).collect();
+    let words: Vec<_> = words.iter().map(|text| word(text)).collect();
     format!("kubectl exec {}{} -c {container} -- {}", in_namespace(pod), object::name(pod), words.join(" "))
 }
 

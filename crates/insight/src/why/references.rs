@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::containers::called;
 use super::{Finding, Reason, named, near, rollout};
-use crate::world::{Presence, World};
+use crate::world::{Presence, World, word};
 
 /// Something that a pod cannot start without, or uses to pull its images.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +61,7 @@ pub(super) fn of_account(world: &World, account: &Value) -> Option<Finding> {
         "its pull Secret {} does not exist in namespace {namespace}: its pods pull images without it",
         named(&gone)
     );
+    let first = word(first);
     Some(Finding::new(Reason::PullSecretOfAccount, account, cause).advise(format!(
         "kubectl create secret docker-registry -n {namespace} {first} --docker-server=HOST --docker-username=USER --docker-password=PASSWORD"
     )))
@@ -154,7 +155,8 @@ fn missing(world: &World, pod: &Value, one: &Reference) -> Option<Finding> {
     match world.presence(one.plural, name) {
         Presence::Absent if !one.optional => {
             let reason = if kind == "Secret" { Reason::SecretMissing } else { Reason::ConfigMapMissing };
-            let keys: Vec<String> = one.keys.iter().map(|(key, _)| format!("--from-literal={key}=VALUE")).collect();
+            let keys: Vec<String> =
+                one.keys.iter().map(|(key, _)| word(&format!("--from-literal={key}=VALUE")).into_owned()).collect();
             let keys = if keys.is_empty() { String::new() } else { format!(" {}", keys.join(" ")) };
             let cause = format!("{place} needs the {kind} {name:?}, and there is none in namespace {namespace}");
             // Nobody writes this one by hand.
@@ -169,7 +171,7 @@ fn missing(world: &World, pod: &Value, one: &Reference) -> Option<Finding> {
                 Finding::new(reason, pod, cause)
                     .detail(near::elsewhere(world, one.plural, name))
                     .detail(near::there(world, one.plural, name))
-                    .advise(format!("create it: kubectl create {command} -n {namespace} {name}{keys}"))
+                    .advise(format!("create it: kubectl create {command} -n {namespace} {}{keys}", word(name)))
                     .advise("or correct the name in the pod, or mark the reference optional"),
             )
         }

@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, fit, in_namespace, title_with_group};
-use crate::world::World;
+use crate::world::{World, word};
 
 /// The groups of discovery, under which the world has them.
 pub(crate) const SERVED: &str = "what the servers serve";
@@ -111,8 +111,9 @@ fn scope(role: &Value, groups: &[Value], place: usize, rule: &Value) -> Option<F
         format!("its rule {} grants nothing for {first}: these have no namespace, and a Role is for one", place + 1);
     let group = named.iter().find(|group| !group.is_empty()).map(|group| format!(".{group}")).unwrap_or_default();
     Some(Finding::new(Reason::RoleScope, role, cause).advise(format!(
-        "grant it by a ClusterRole and a ClusterRoleBinding: kubectl create clusterrole {} --verb=get,list,watch --resource={first}{group}",
-        object::name(role)
+        "grant it by a ClusterRole and a ClusterRoleBinding: kubectl create clusterrole {} --verb=get,list,watch {}",
+        word(object::name(role)),
+        word(&format!("--resource={first}{group}"))
     )))
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::containers::{any_started, edit};
 use super::{Finding, Reason, fit, named, references, said};
 use crate::gather::ALL_CLAIMS;
-use crate::world::{World, event_time, is_true, time_at};
+use crate::world::{World, event_time, is_true, time_at, word};
 
 /// Volumes that cannot be had on the node.
 pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
@@ -135,7 +135,7 @@ fn missing_account(world: &World, pod: &Value) -> Option<Finding> {
     );
     Some(
         Finding::new(Reason::ServiceAccountMissing, pod, cause)
-            .advise(format!("kubectl create serviceaccount -n {namespace} {name}")),
+            .advise(format!("kubectl create serviceaccount -n {namespace} {}", word(name))),
     )
 }
 

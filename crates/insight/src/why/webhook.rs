@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Finding, Reason, cluster_objects, is_failing, is_young, said};
 use crate::gather::{BEHIND, BEHIND_SLICES, CRDS, MUTATING, VALIDATING};
 use crate::surroundings::UNLISTED;
-use crate::world::{World, ago, title};
+use crate::world::{World, ago, title, word};
 
 /// Why the Service behind a webhook or an APIService does not answer, as far as the objects tell.
 fn dead(world: &World, service: &Value) -> Option<String> {
@@ -33,8 +33,10 @@ fn dead(world: &World, service: &Value) -> Option<String> {
             && object::namespace(slice) == namespace
             && object::items(slice, "/endpoints").iter().any(ready)
     });
-    (!ready)
-        .then(|| format!("no pod is ready behind its Service {namespace}/{name}: ferry why -n {namespace} svc/{name}"))
+    (!ready).then(|| {
+        let ask = format!("ferry why -n {} {}", word(namespace), word(&format!("svc/{name}")));
+        format!("no pod is ready behind its Service {namespace}/{name}: {ask}")
+    })
 }
 
 /// Why a webhook could not be called, as the last link of the API server's message says it.

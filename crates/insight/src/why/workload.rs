@@ -10,7 +10,7 @@ use super::{
     Finding, Reason, admission, deletion, fit, is_young, named, pairs, parts, plural, pod, rollout, said, service,
     warning,
 };
-use crate::world::{World, condition, event_time, is_owned_by, number, standing, time_at, title};
+use crate::world::{World, condition, event_time, is_owned_by, number, standing, time_at, title, word};
 
 pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     let first = parts::set_refused(world, target).or_else(|| unseen(world, target));
@@ -139,7 +139,8 @@ fn governing_service(world: &World, target: &Value) -> Option<Finding> {
                 .underway_if(is_young(world, target))
                 .advise(format!(
                     "create it, headless, with the selector {labels}: kubectl create service clusterip -n {namespace} {name} --clusterip=None && kubectl set selector -n {namespace} service/{name} {labels}",
-                    labels = pairs(labels)
+                    labels = pairs(labels),
+                    name = word(name)
                 )),
         ),
         Some(service) => {

@@ -119,6 +119,19 @@ impl Programs {
         on: &Path,
         limit: Duration,
     ) -> Result<Ended, NotRun> {
+        self.run_held(program, arguments, on, on, limit).await
+    }
+
+    /// The same on something that is open here: `held` is its name meanwhile, which means another thing later, and `on` the one
+    /// that it is known by.
+    pub(super) async fn run_held(
+        &self,
+        program: &str,
+        arguments: &[&OsStr],
+        held: &Path,
+        on: &Path,
+        limit: Duration,
+    ) -> Result<Ended, NotRun> {
         let path = self.find(program).ok_or_else(|| NotRun::Missing(program.to_owned()))?;
         if self.is_stuck(on) {
             return Err(NotRun::Stuck(program.to_owned()));
@@ -130,7 +143,7 @@ impl Programs {
         let mut group = {
             // Its variables are none of theirs. The command holds the pipe open until it is dropped.
             let mut command = Command::new(path);
-            command.args(arguments).arg(on).process_group(0).kill_on_drop(true).env_clear().env("LC_ALL", "C");
+            command.args(arguments).arg(held).process_group(0).kill_on_drop(true).env_clear().env("LC_ALL", "C");
             command.env("PATH", std::env::join_paths(&self.folders).unwrap_or_default());
             command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
             Group(command.spawn().map_err(failed)?)
@@ -349,6 +362,11 @@ pub(super) mod tests {
         let error = programs.unmount(Path::new("/target"), true, LIMIT).await.expect_err("stuck");
         assert_eq!(error, "unmount failed: an earlier umount waits in the kernel and cannot be ended");
         assert!(!programs.is_stuck(Path::new("/other")));
+        // Whatever it is held by this time.
+        let held = Path::new("/proc/self/fd/0");
+        let again = programs.run_held("umount", &[], held, Path::new("/target"), LIMIT).await;
+        assert!(matches!(again, Err(NotRun::Stuck(_))), "{again:?}");
+        assert!(!programs.is_stuck(held));
         programs.stuck.lock().get("/target".as_ref() as &Path).expect("there").kill();
         let ends = async {
             while programs.is_stuck(Path::new("/target")) {

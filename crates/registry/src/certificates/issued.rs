@@ -27,7 +27,8 @@ pub(super) fn check(errors: &mut FieldErrors, status: &Cursor<'_>, spec: &Cursor
         return refuse("issued certificate chain must consist entirely of CERTIFICATE PEM blocks");
     }
     let read = Certificate::from_der(&block.contents);
-    let Ok((leaf, key)) = read.and_then(|leaf| Ok((leaf, PublicKey::of_certificate(&block.contents)?))) else {
+    let read = read.and_then(|leaf| Ok((leaf, PublicKey::of_certificate(&block.contents)?)));
+    let Some((leaf, key)) = read.ok().filter(|_| is_certificate(&block.contents)) else {
         return refuse("leaf certificate does not parse as valid X.509");
     };
     names(errors, status, &leaf);
@@ -54,13 +55,18 @@ pub(super) fn check(errors: &mut FieldErrors, status: &Cursor<'_>, spec: &Cursor
         let why = if block.label != "CERTIFICATE" {
             // The word is upstream's.
             "issued certificate chain must consist entirely of CERTFICATE PEM blocks"
-        } else if X509Certificate::from_der(&block.contents).is_err() {
+        } else if !is_certificate(&block.contents) {
             "intermediate certificate does not parse as valid X.509"
         } else {
             continue;
         };
         return errors.invalid(path, chain, why);
     }
+}
+
+/// One certificate, and nothing behind it that another reader may take for a second one.
+fn is_certificate(der: &[u8]) -> bool {
+    matches!(X509Certificate::from_der(der), Ok((b"", _)))
 }
 
 fn names(errors: &mut FieldErrors, status: &Cursor<'_>, leaf: &Certificate) {
@@ -180,6 +186,16 @@ mod tests {
         assert_eq!(found(&older, &chain(&pair, &[], 7200), sound), none);
         let two = format!("{}{}", chain(&pair, &[], 7200), chain(&other, &[], 9999));
         assert_eq!(found(&spec, &two, sound), none);
+        let in_one_block = pem::blocks(&two).into_iter().flat_map(|block| block.contents).collect::<Vec<u8>>();
+        let in_one_block = STANDARD.encode(in_one_block);
+        let in_one_block = format!("-----BEGIN CERTIFICATE-----\n{in_one_block}\n-----END CERTIFICATE-----\n");
+        let leaf = chain(&pair, &[], 7200);
+        for (chain, want) in [(in_one_block.clone(), "leaf"), (format!("{leaf}{in_one_block}"), "intermediate")] {
+            assert_eq!(
+                found(&spec, &chain, sound),
+                [format!("status.certificateChain: {want} certificate does not parse as valid X.509")]
+            );
+        }
         for spec in [&spec, &older] {
             assert_eq!(
                 found(spec, &chain(&other, &[], 7200), sound),

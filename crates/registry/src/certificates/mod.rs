@@ -13,6 +13,7 @@ use ferry_meta::{FieldErrors, object};
 use ferry_x509::Certificate;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::cells;
 use crate::core::pod::signer_name;
@@ -129,7 +130,12 @@ fn certificates_in(encoded: &str) -> Result<(), String> {
         if block.contents.is_empty() {
             return Err("found CERTIFICATE PEM block containing 0 certificates".to_owned());
         }
-        Certificate::from_der(&block.contents).map_err(|why| why.to_string())?;
+        // A block may hold several, one behind the other, and nothing else.
+        let mut rest = block.contents.as_slice();
+        while !rest.is_empty() {
+            Certificate::from_der(rest).map_err(|why| why.to_string())?;
+            (rest, _) = X509Certificate::from_der(rest).map_err(|why| format!("x509: {why}"))?;
+        }
     }
     if blocks.is_empty() { Err("must contain at least one CERTIFICATE PEM block".to_owned()) } else { Ok(()) }
 }
@@ -313,6 +319,20 @@ mod tests {
         *der.last_mut().expect("bytes") ^= 1;
         validate(&mut errors, &Cursor::root(&request(&der)));
         assert_eq!(found(&errors), ["spec.request: x509: ECDSA verification failure"]);
+    }
+
+    #[test]
+    fn nothing_stands_behind_the_certificates_of_a_block() {
+        let pair = KeyPair::generate().expect("a key");
+        let own = CertificateParams::default().self_signed(&pair).expect("a certificate").der().to_vec();
+        let of = |parts: &[&[u8]]| {
+            let body = STANDARD.encode(parts.concat());
+            certificates_in(
+                &STANDARD.encode(format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")),
+            )
+        };
+        assert_eq!((of(&[&own]), of(&[&own, &own])), (Ok(()), Ok(())));
+        assert!(of(&[&own, b"more"]).is_err() && of(&[&own, &own[..99]]).is_err());
     }
 
     /// Who may write the status, or the request, does not thereby rewrite who approved it and why.

@@ -141,3 +141,32 @@ fn names_of_all_kinds_are_counted() {
         read(&extension_request(&[(17, b"nonsense")])).expect_err("nonsense").to_string().contains("cannot be read")
     );
 }
+
+/// Of `openssl req -new -newkey rsa:1024`: the kinds of keys that machines of before made.
+const SHORT: &str = "-----BEGIN CERTIFICATE REQUEST-----
+MIIBbjCB2AIBADAvMRUwEwYDVQQKDAxzeXN0ZW06bm9kZXMxFjAUBgNVBAMMDXN5
+c3RlbTpub2RlOmEwgZ8wDQYJKoZIhvcNAQEBBQADgY0AMIGJAoGBALYqpBQEU1Gx
+AUhPLt/CGCDoL59phwFOr7TRpiLVpvXc4vOwhvHGkNg96/rLCxBkR12EgQBd/cpn
+ItUUpjYFSV6wDf/CgLtum+J+9qCsAyut/oML6QWORE2uLLDdl1ahfw493n0xc78Q
+X5Td4Ypf7eYzsUxDkZkCPRVvR0jLP7YVAgMBAAGgADANBgkqhkiG9w0BAQsFAAOB
+gQAbYNVqoVaBdEy46HrOv2kp3I/KwLmrsP64BbuvHygw87vIwISZWjMyG4k81E7g
+wkjpZO32bTHOYgarJFy7IPMu/s2pmWrQYDfJI+odop3UMt4LZbaMBza3uPiZKZaC
++qxpz4+GSwVQLdoD1tfYl+tVlpsTd8VyACC9gSHa04jNng==
+-----END CERTIFICATE REQUEST-----
+";
+
+#[test]
+fn a_short_rsa_key_signs_too() {
+    let request = Request::from_pem(SHORT.as_bytes()).expect("a request");
+    assert_eq!((request.key().expect("a key").kind, request.check_signature()), (KeyKind::Rsa(1024), Ok(())));
+    let mut changed = request.der.clone();
+    *changed.last_mut().expect("bytes") ^= 1;
+    let changed = Request::from_der(changed).expect("a request");
+    assert_eq!(changed.check_signature(), Err(Error::Signature("crypto/rsa: verification error")));
+    // The same signature is not one over another hash.
+    let rsa = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11];
+    let at = request.der.windows(rsa.len()).rposition(|window| window == rsa).expect("the algorithm");
+    let mut other = request.der.clone();
+    other[at + 8] = 5;
+    assert!(!Request::from_der(other).expect("a request").is_signed_by_its_key());
+}

@@ -70,7 +70,7 @@ fn deletion_and_the_rest() {
             "volume bound",
             one("PersistentVolume", bound, &[]),
             Reason::FinalizerVolumeBound,
-            &["the claim d/c is bound to it"],
+            &["the claim d/c is bound to it", "kept: kubectl patch pv x", "and with it what is on the volume"],
         ),
         (
             "foreground",

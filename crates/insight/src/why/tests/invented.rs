@@ -160,7 +160,7 @@ fn deletions_are_followed_to_the_end() {
             "a claim of a Deployment's pod",
             one("PersistentVolumeClaim", protected, &[("pods", json!([user])), ("replicasets", set)]),
             Reason::FinalizerClaimInUse,
-            &["kubectl delete -n d deployment/web"],
+            &["kubectl scale -n d deployment/web --replicas=0"],
         ),
     ];
     check_all(&rows);

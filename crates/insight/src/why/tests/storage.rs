@@ -193,7 +193,21 @@ fn storage() {
             "lost",
             one("PersistentVolumeClaim", json!({ "spec": { "volumeName": "v" }, "status": { "phase": "Lost" } }), &[]),
             Reason::ClaimLost,
-            &["its volume v is gone"],
+            &["its volume v is gone", "create the PersistentVolume v again", "if it is not, delete the claim"],
+        ),
+        (
+            "another has its volume",
+            one(
+                "PersistentVolumeClaim",
+                json!({ "spec": { "volumeName": "v" }, "status": { "phase": "Lost" } }),
+                &[(
+                    "persistentvolumes",
+                    json!([{ "metadata": { "name": "v" },
+                    "spec": { "claimRef": { "namespace": "d", "name": "first" } } }]),
+                )],
+            ),
+            Reason::ClaimLost,
+            &["its volume v is bound to another claim, d/first", "delete the claim and create it anew"],
         ),
         (
             "volume released",

@@ -62,6 +62,11 @@ impl Device {
         }
     }
 
+    /// Whether something on this node has it: another volume of the same disk, or the host.
+    pub(super) fn is_in_use(&self) -> bool {
+        matches!(reopen(&self.file, OFlags::EXCL), Err(Errno::BUSY))
+    }
+
     /// Checks before it is formatted that nobody else has it, and that it is empty rather than unreadable.
     pub(super) fn check_free(&self) -> Result<(), String> {
         match reopen(&self.file, OFlags::EXCL) {

@@ -84,7 +84,8 @@ async fn found(programs: &Programs, limits: Limits, device: &Device) -> Result<O
     device.check()?;
     let failed = |why: String| format!("failed to get disk format of disk {device}: {why}");
     let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"].map(OsStr::new);
-    let ended = programs.run("blkid", &arguments, device.path(), limits.look).await;
+    // The very device that is formatted where nothing is found.
+    let ended = programs.run_held("blkid", &arguments, &device.held(), device.path(), limits.look).await;
     let ended = ended.map_err(|error| failed(error.to_string()))?;
     match ended.code {
         Some(0) => {}
@@ -119,7 +120,7 @@ async fn format(programs: &Programs, limits: Limits, device: &Device, kind: &str
         format!("format of disk \"{device}\" failed: type:({kind:?}) errcode:({how}) output:({output})")
     };
     // The device itself, and not what its name may mean by now: what is written over is gone.
-    match programs.run(&format!("mkfs.{kind}"), &arguments, &device.held(), limits.format).await {
+    match programs.run_held(&format!("mkfs.{kind}"), &arguments, &device.held(), device.path(), limits.format).await {
         Ok(ended) if ended.is_success() => Ok(()),
         Ok(Ended { how, output, .. }) => Err(failed(&how, &output)),
         Err(error) => Err(failed(&error.to_string(), "")),
@@ -129,6 +130,11 @@ async fn format(programs: &Programs, limits: Limits, device: &Device, kind: &str
 /// Repairs what can be repaired without asking anybody.
 async fn check(programs: &Programs, limits: Limits, device: &Device) -> Result<(), String> {
     device.check()?;
+    // Not every file system's program looks whether it is mounted before it writes.
+    if device.is_in_use() {
+        tracing::warn!("{device} is in use on this node, and is mounted without a check");
+        return Ok(());
+    }
     match programs.run("fsck", &[OsStr::new("-a")], device.path(), limits.check).await {
         Err(NotRun::Missing(_)) => tracing::warn!("there is no fsck: {device} is mounted without a check"),
         Err(error) => return Err(format!("'fsck' on device {device}: {error}")),

@@ -235,6 +235,12 @@ async fn a_disk_is_checked_before_it_is_mounted() {
         mount(&disks, &pod, &disk(&ground.loops[0])).await.expect("mounted");
         end(&disks, &pod).await;
     }
+    // What another has mounted is not repaired under it.
+    let folder = ground.path("elsewhere");
+    fs::create_dir(&folder).expect("a folder");
+    run("mount", &[ground.loops[0].to_str().expect("text"), folder.to_str().expect("text")]).expect("mounted");
+    script(&bin, "fsck", "exit 4");
+    mount(&disks, &pod, &disk(&ground.loops[0])).await.expect("mounted");
 }
 
 #[tokio::test]
@@ -282,6 +288,26 @@ async fn a_path_that_changes_its_meaning_formats_no_other_disk() {
     rustix::mount::unmount(&alone, UnmountFlags::DETACH).expect("unmounted");
     mount(&disks, &pod, &want).await.expect("mounted");
     assert_eq!(ground.mounted().expect("mounted").source, other.to_string_lossy());
+}
+
+/// The path means an empty disk while it is looked at, and the one with data before and after that.
+#[tokio::test]
+async fn what_is_looked_at_is_what_would_be_formatted() {
+    let Some(mut ground) = Ground::new() else { return };
+    let Some(other) = ground.add_loop() else { return };
+    let (disks, pod, node) = (ground.disks(), ground.pod("a"), ground.path("node"));
+    let make = |device: &Path| {
+        let about = std::os::unix::fs::MetadataExt::rdev(&fs::metadata(device).expect("there"));
+        format!("mknod {} b {} {}", node.display(), rustix::fs::major(about), rustix::fs::minor(about))
+    };
+    let (own, empty, remove) = (make(&ground.loops[0]), make(&other), format!("rm -f {}", node.display()));
+    run("mkfs.ext4", &["-q", "-F", "-L", "kept", ground.loops[0].to_str().expect("text")]).expect("formatted");
+    run("sh", &["-c", &own]).expect("a node");
+    let swap = format!("{remove}; {empty}; /usr/sbin/blkid \"$@\"; code=$?; {remove}; {own}; exit $code");
+    script(&ground.path("bin"), "blkid", &swap);
+    mount(&disks, &pod, &disk(&node)).await.expect("mounted");
+    let label = run("blkid", &["-p", "-s", "LABEL", "-o", "value", ground.loops[0].to_str().expect("text")]);
+    assert_eq!(label.as_deref(), Some("kept"));
 }
 
 #[tokio::test]

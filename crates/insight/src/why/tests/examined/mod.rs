@@ -4,6 +4,7 @@
 mod again;
 mod cluster;
 mod hints;
+mod hostile;
 mod make;
 mod network;
 mod others;
