@@ -136,15 +136,11 @@ fn node_request(also: Option<&str>) -> Vec<u8> {
     params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
     params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:a");
     if let Some(also) = also {
-        params.distinguished_name.push(rcgen::DnType::OrganizationalUnitName, also);
+        // A second common name, which the maker of requests takes for something else.
+        params.distinguished_name.push(rcgen::DnType::CustomDnType(vec![2, 5, 4, 3]), also);
     }
     let key = rcgen::KeyPair::generate().unwrap();
-    let mut der = params.serialize_request(&key).unwrap().der().to_vec();
-    // The organizational unit becomes a second common name.
-    if let Some(place) = der.windows(3).position(|part| part == [0x55, 4, 11]) {
-        der[place + 2] = 3;
-    }
-    der
+    params.serialize_request(&key).unwrap().der().to_vec()
 }
 
 fn a_certificate_request_names_one() {
@@ -170,6 +166,10 @@ fn a_certificate_request_names_one() {
         const LABEL: &str = "CERTIFICATE REQUEST";
         let (own, other) = (node_request(None), node_request(Some("system:kube-controller-manager")));
         assert_eq!(ask(&pem(LABEL, &own)).await.0, 201);
+        // Signed for one name, and changed to another of the same length.
+        let mut changed = own.clone();
+        let place = changed.windows(13).position(|part| part == b"system:node:a").unwrap();
+        changed[place + 12] = b'b';
         for (text, why) in [
             (pem(LABEL, &other), "the subject has 2 common names"),
             (pem(LABEL, &own) + &pem(LABEL, &other), "nothing after it"),
@@ -178,6 +178,7 @@ fn a_certificate_request_names_one() {
             (pem("NEW CERTIFICATE REQUEST", &own), "PEM block type must be CERTIFICATE REQUEST"),
             (pem("X509 CRL", &own), "PEM block type must be CERTIFICATE REQUEST"),
             (pem(LABEL, &[&own[..], &other].concat()), "trailing data"),
+            (pem(LABEL, &changed), "verification"),
         ] {
             let (code, message) = ask(&text).await;
             assert!(code == 422 && message.contains(why), "{code} {message}: {text}");
