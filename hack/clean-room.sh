@@ -124,7 +124,7 @@ use_package='set -e
     for wait in $(seq 300); do ready=$(curl -ks https://127.0.0.1:6443/readyz || true); [ "$ready" = ok ] && break; kill -0 $ferry || { tail "/root/$try.log"; exit 1; }; sleep 0.1; done
     [ "$ready" = ok ] || { tail "/root/$try.log"; exit 1; }
     echo "$try start: /readyz answers ok after about $wait tenths of a second"
-    for part in certificate-authority-data client-certificate-data client-key-data; do sed -n "s/.* $part: *//p" /var/lib/ferry/kubeconfig | tr -d "\"" | base64 -d >"/root/$part"; done
+    for part in certificate-authority-data client-certificate-data client-key-data; do sed -n "s|.*[\" ]$part\"*: *\"*\([A-Za-z0-9+/=]*\).*|\1|p" /var/lib/ferry/kubeconfig | base64 -d >"/root/$part"; done
     for wait in $(seq 600); do
       node=$(curl -s --cacert /root/certificate-authority-data --cert /root/client-certificate-data --key /root/client-key-data https://127.0.0.1:6443/api/v1/nodes/clean-room || true)
       case $node in *KubeletReady*) break ;; esac; sleep 0.1
