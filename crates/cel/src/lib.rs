@@ -56,6 +56,6 @@ pub use cost::Range;
 pub use environment::Environment;
 pub use error::Error;
 pub use program::{Bindings, Budget, CONDITIONS_BUDGET, PER_CALL_LIMIT, Program, REQUEST_BUDGET};
-pub use schema::{Decl, Field, ListKind, MAX_REQUEST_BYTES, Object, Shape, escape};
+pub use schema::{Decl, Field, ListKind, MAX_REQUEST_BYTES, Object, RESERVED, Shape, escape};
 pub use types::Type;
 pub use value::{Key, List, Made, Map, Text, Value};

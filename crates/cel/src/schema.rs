@@ -258,7 +258,8 @@ fn object(map: &Map<String, Json>, name: &str, resource: bool) -> Option<Decl> {
     })
 }
 
-const RESERVED: [&str; 21] = [
+/// Words that CEL keeps for itself: no field or variable is called so.
+pub const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",

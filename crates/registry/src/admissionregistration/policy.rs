@@ -24,30 +24,6 @@ pub struct PolicyBinding {
     pub mutating: bool,
 }
 
-/// Words that CEL keeps for itself.
-const CEL_RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 
 impl Strategy for Policy {
@@ -210,7 +186,7 @@ fn variables(errors: &mut FieldErrors, spec: &Cursor<'_>, mut scope: Scope, alwa
         let name = variable.text("name");
         if name.trim().is_empty() {
             errors.required(variable.at("name"), "name is not specified");
-        } else if !names::c_identifier(name).is_empty() || CEL_RESERVED.contains(&name) {
+        } else if !names::c_identifier(name).is_empty() || ferry_cel::RESERVED.contains(&name) {
             errors.invalid(variable.at("name"), name, "must be a valid CEL identifier");
         }
         let text = variable.text("expression");
