@@ -129,7 +129,8 @@ pub async fn start_member(mut record: Record, own: &Own<'_>, renewals: &Renewals
             promoted(&record, data_dir).await?;
         }
         // Whoever came since is somebody to ask, too.
-        record.endpoints = listed(&record, data_dir).await?.into_iter().flat_map(|member| member.client_urls).collect();
+        let members = Members::new(&record.options(data_dir)?)?;
+        record.endpoints = listed(|| members.list()).await?.into_iter().flat_map(|member| member.client_urls).collect();
         record.write(data_dir)?;
         Ok::<State, anyhow::Error>(State::of_member(record.options(data_dir)?))
     };
@@ -194,11 +195,10 @@ async fn answers(record: &Record, data_dir: &Path) -> Result<()> {
 
 /// The members, as the cluster sees them. One that was just let vote takes part in every decision, but learns last that it may: until
 /// then it refuses what it is asked, and the others may wait for it. It must not give up, for it would leave them without a majority.
-async fn listed(record: &Record, data_dir: &Path) -> Result<Vec<Member>> {
-    let members = Members::new(&record.options(data_dir)?)?;
+async fn listed<F: Future<Output = ferry_store::Result<Vec<Member>>>>(ask: impl Fn() -> F) -> Result<Vec<Member>> {
     let mut waiting = Waiting::new();
     loop {
-        match members.list().await {
+        match ask().await {
             Ok(members) => return Ok(members),
             Err(error @ StoreError::Unavailable(_)) => waiting.pause(error).await,
             Err(error) => return Err(error.into()),
@@ -228,5 +228,27 @@ async fn promoted(record: &Record, data_dir: &Path) -> Result<()> {
             Err(error) => return Err(error),
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    async fn answered(answers: Vec<ferry_store::Result<Vec<Member>>>) -> Result<Vec<Member>> {
+        let answers = RefCell::new(answers.into_iter());
+        listed(|| std::future::ready(answers.borrow_mut().next().expect("nobody asks on"))).await
+    }
+
+    /// What a member says that the leader lets vote, and that has not read so in its own log yet.
+    #[tokio::test]
+    async fn a_member_that_was_just_let_vote_does_not_give_up() {
+        let learner = || Err(StoreError::Unavailable("etcd: etcdserver: rpc not supported for learner".into()));
+        let members = vec![Member { id: 7, ..Member::default() }];
+        assert_eq!(answered(vec![learner(), learner(), Ok(members.clone())]).await.unwrap(), members);
+        let damaged = answered(vec![Err(StoreError::Corrupt("no members".into()))]).await.unwrap_err();
+        assert!(damaged.to_string().contains("no members"), "{damaged}");
     }
 }
