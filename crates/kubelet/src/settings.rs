@@ -38,6 +38,9 @@ pub struct Settings {
     pub default_sysctls: Vec<(String, String)>,
     /// Whether a machine whose control groups are of version 1 is refused.
     pub fail_cgroup_v1: bool,
+    /// How long a container may be away that is started anew because its definition changed, before its pod is not ready.
+    /// As upstream's kubelet, which looks at its containers once a second and so does not see that they were away.
+    pub replaced_told_after: Duration,
 }
 
 /// How images are pulled. Without a word on it, Ferry pulls as many as are wanted side by side.
@@ -124,6 +127,7 @@ impl Default for Settings {
             memory: crate::MemoryPolicy::default(),
             default_sysctls: Vec::new(),
             fail_cgroup_v1: false,
+            replaced_told_after: Duration::from_secs(1),
         }
     }
 }

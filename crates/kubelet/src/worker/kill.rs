@@ -31,6 +31,9 @@ impl Worker {
             _ => own.unwrap_or_else(|| pod::grace_seconds(&self.pod)),
         };
         self.kill(state, record, grace, why.message(name, role), std::future::ready(())).await;
+        if *why == KillReason::Changed {
+            self.replaced.insert(name.to_owned());
+        }
     }
 
     /// Runs the hook, waits for the container's turn, stops it, and returns when it is dead. All within its time.

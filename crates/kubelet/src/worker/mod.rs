@@ -8,7 +8,7 @@ mod resize;
 mod sandbox;
 mod start;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ pub(crate) struct Worker {
     recursive_read_only: bool,
     /// The sandbox whose network has its rules.
     gated: Option<String>,
+    /// Containers that were killed in the last look because their definition changed.
+    replaced: HashSet<String>,
 }
 
 /// What failed before, and when it is tried again.
@@ -104,6 +106,7 @@ impl Worker {
             sizes: resize::Sizes::default(),
             recursive_read_only: false,
             gated: None,
+            replaced: HashSet::new(),
         }
     }
 
@@ -195,7 +198,13 @@ impl Worker {
             Step::Terminate => self.terminate(&state).await,
             Step::Run { actions, waiting, wake_at } => {
                 self.tell_waiting(waiting);
-                self.report(&state, false);
+                let replaced = std::mem::take(&mut self.replaced);
+                let starts = |action: &Action| matches!(action, Action::Start { name, .. } if replaced.contains(name));
+                if actions.iter().any(starts) {
+                    self.report_after_start(&state);
+                } else {
+                    self.report(&state, false);
+                }
                 self.carry_out(&state, actions, wake_at).await
             }
         }
@@ -215,13 +224,25 @@ impl Worker {
     }
 
     fn report(&mut self, state: &PodState, over: bool) {
+        self.status = self.make_status(state, over);
+        self.reporter.report(&self.status);
+    }
+
+    /// A container is about to be started again, for it was killed to get its new definition: its pod is not ready only when that takes long.
+    fn report_after_start(&mut self, state: &PodState) {
+        let absent = self.make_status(state, false);
+        self.reporter.report_after(self.context.config.settings.replaced_told_after, absent);
+    }
+
+    fn make_status(&self, state: &PodState, over: bool) -> PodStatus {
         let health = self.probes.health();
-        self.status = status::status(&status::Observed {
+        let old = self.reporter.last();
+        status::status(&status::Observed {
             pod: &self.pod,
             state,
             health: &health,
             reasons: &self.reasons,
-            old: &self.status,
+            old: &old,
             over,
             verdict: self.verdict.as_ref(),
             sizes: self.sizes.given(),
@@ -230,8 +251,7 @@ impl Worker {
             runtime_name: self.context.runtime.identity().0,
             host_addresses: &self.context.machine.addresses,
             now: self.context.clock.now(),
-        });
-        self.reporter.report(&self.status);
+        })
     }
 
     /// Says of crashed containers that they wait, once per delay.

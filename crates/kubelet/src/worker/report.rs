@@ -29,6 +29,7 @@ struct Wanted {
 pub(crate) struct Reporter {
     wanted: watch::Sender<Wanted>,
     written: watch::Receiver<u64>,
+    tasks: Tasks,
 }
 
 impl Reporter {
@@ -45,7 +46,12 @@ impl Reporter {
         } else {
             tasks.spawn_until_stopped("status", write_statuses(api, pod.clone(), known, writing, done));
         }
-        Self { wanted, written }
+        Self { wanted, written, tasks: tasks.clone() }
+    }
+
+    /// The status that was reported last.
+    pub(crate) fn last(&self) -> Arc<PodStatus> {
+        self.wanted.borrow().status.clone()
     }
 
     pub(crate) fn report(&self, status: &PodStatus) {
@@ -55,6 +61,22 @@ impl Reporter {
             }
             *wanted = Wanted { number: wanted.number + 1, status: Arc::new(status.clone()) };
             true
+        });
+    }
+
+    /// Reports it when nothing else has been reported by then.
+    pub(crate) fn report_after(&self, wait: Duration, status: PodStatus) {
+        let wanted = self.wanted.clone();
+        let number = wanted.borrow().number;
+        self.tasks.spawn_until_stopped("late status", async move {
+            tokio::time::sleep(wait).await;
+            wanted.send_if_modified(|wanted| {
+                let late = wanted.number != number || *wanted.status == status;
+                if !late {
+                    *wanted = Wanted { number: number + 1, status: Arc::new(status) };
+                }
+                !late
+            });
         });
     }
 

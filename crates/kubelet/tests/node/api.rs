@@ -217,6 +217,18 @@ impl Api {
         state.objects.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(_, o)| o.clone()).collect()
     }
 
+    /// What becomes of the object from now on, one after the other.
+    pub(crate) fn changes_of(&self, key: &str) -> impl FnOnce() -> Vec<Value> + use<> {
+        let mut changes = self.changes.subscribe();
+        let name = key.rsplit('|').next().unwrap_or_default().to_owned();
+        move || {
+            let all = std::iter::from_fn(move || changes.try_recv().ok());
+            all.filter(|c| c.object["metadata"]["name"] == *name && c.collection.ends_with("/pods"))
+                .map(|c| c.object.clone())
+                .collect()
+        }
+    }
+
     /// Waits until `wanted` holds of the object, and gives it. Says what it saw last when it takes too long.
     pub(crate) async fn until(&self, key: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut changes = self.changes.subscribe();

@@ -123,6 +123,11 @@ fn condition(object: &Value, kind: &str) -> String {
     found.and_then(|c| c["status"].as_str()).unwrap_or_default().to_owned()
 }
 
+fn condition_since(object: &Value, kind: &str) -> Value {
+    let list = object["status"]["conditions"].as_array();
+    list.into_iter().flatten().find(|c| c["type"] == kind).map(|c| c["lastTransitionTime"].clone()).unwrap_or_default()
+}
+
 fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready") == "True"
 }
@@ -146,7 +151,9 @@ async fn pods_live_and_die_on_a_real_node() {
         json!({"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 443}]}});
     let service = serde_json::from_value(service).expect("a service");
     services.create(&PostParams::default(), &service).await.expect("created");
-    let node = Node::start(&api, &containerd).await;
+    // However slow the machine is.
+    let slow = |config: &mut Config| config.settings.replaced_told_after = Duration::from_secs(3600);
+    let node = Node::start_with(&api, &containerd, slow).await;
     let registered = api.until("api/v1/nodes||test-node", "ready", is_ready).await;
     assert_eq!(registered["metadata"]["labels"]["kubernetes.io/hostname"], NODE);
     let leased = |l: &Value| l["spec"]["holderIdentity"] == NODE;
@@ -159,6 +166,7 @@ async fn pods_live_and_die_on_a_real_node() {
         a_missing_image_is_reported(&node),
         a_name_that_is_none_and_a_missing_secret_are_told(&node),
         probes_decide(&node),
+        a_new_image_is_started_without_an_absence(&node),
         volumes_follow_their_objects(&node),
         the_server_answers(&node),
         evictions::a_pod_over_its_own_limits_goes(&node),
@@ -296,6 +304,26 @@ async fn probes_decide(node: &Node) {
         .await;
     node.api.until(&key, "restarted", |p| p["status"]["containerStatuses"][0]["restartCount"] == 1).await;
     assert!(node.events_of("unhealthy").contains(&"Unhealthy".to_owned()));
+    node.delete(&key).await;
+}
+
+/// Upstream's kubelet does not see that a container is away which it starts anew, and clients rely on a pod that stays ready.
+async fn a_new_image_is_started_without_an_absence(node: &Node) {
+    let command = ["/bin/busybox", "sh", "-c", "trap 'exit 0' TERM; /bin/busybox sleep 1000 & wait"];
+    let key = node.create("replaced", json!({"containers": [{"name": "main", "command": command}]})).await;
+    node.api.until(&key, "ready", is_ready).await;
+    let seen = node.api.changes_of(&key);
+    let mut pod = node.api.get(&key).expect("a pod");
+    pod["spec"]["containers"][0]["image"] = json!("test.local/pause:1");
+    let spec = Patch::Merge(json!({"spec": {"containers": pod["spec"]["containers"]}}));
+    node.pods().patch("replaced", &PatchParams::default(), &spec).await.expect("changed");
+    let again = |p: &Value| p["status"]["containerStatuses"][0]["restartCount"] == 1 && is_ready(p);
+    let before = condition_since(&pod, "Ready");
+    let pod = node.api.until(&key, "ready again", again).await;
+    assert_eq!(condition_since(&pod, "Ready"), before);
+    for pod in seen() {
+        assert!(is_ready(&pod), "{}", pod["status"]);
+    }
     node.delete(&key).await;
 }
 
