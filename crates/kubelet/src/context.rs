@@ -21,6 +21,7 @@ use crate::eviction::{Ended, Pressure};
 use crate::images::Images;
 use crate::logs::LogFiles;
 use crate::manifests::Mirrors;
+use crate::memory_manager::MemoryManager;
 use crate::memory_policy;
 use crate::node::capacity::{self, Amounts};
 use crate::node_resources::Quotas;
@@ -30,6 +31,7 @@ use crate::runtime::{self, Abilities, PodState, Runtime, RuntimeError};
 use crate::shutdown::ShutdownState;
 use crate::sources::Sources;
 use crate::spec::resources::Placement;
+use crate::topology_manager::TopologyManager;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::Volumes;
 
@@ -92,8 +94,12 @@ pub(crate) struct RuntimeState {
 /// What pods are given of the machine.
 pub(crate) struct Hardware {
     pub(crate) groups: ControlGroups,
+    /// At which NUMA nodes pods are admitted.
+    pub(crate) topology: Arc<TopologyManager>,
     /// The CPUs that containers have of their own, and those that the others share.
     pub(crate) cpus: Arc<CpuManager>,
+    /// The NUMA nodes of containers' memory.
+    pub(crate) memory: Arc<MemoryManager>,
     pub(crate) plugins: Arc<Plugins>,
     /// The devices of device plug-ins.
     pub(crate) devices: Arc<Devices>,
@@ -171,6 +177,7 @@ impl Context {
             quotas: self.config.resources.quotas,
             exclusive: !self.hardware.cpus.exclusive(uid, container).is_empty(),
             cpus: self.hardware.cpus.affinity(uid, container).to_string(),
+            memory_nodes: self.hardware.memory.nodes(uid, container),
         }
     }
 
@@ -193,8 +200,7 @@ impl Context {
 
     /// Frees the devices of a pod that has no process any more.
     pub(crate) async fn give_devices_back(&self, uid: &str) -> Result<(), String> {
-        self.hardware.devices.release(uid).await;
-        self.hardware.cpus.give_back(uid).await;
+        self.hardware.give_back(uid).await;
         self.hardware.dra.unprepare(uid).await
     }
 

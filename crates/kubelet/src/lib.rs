@@ -12,6 +12,7 @@
 mod admit;
 mod backoff;
 mod cgroups;
+mod checkpoint_file;
 mod collect;
 mod config;
 mod context;
@@ -29,6 +30,7 @@ mod logs;
 mod mailboxes;
 mod manager;
 mod manifests;
+mod memory_manager;
 mod memory_policy;
 mod node;
 mod node_resources;
@@ -51,6 +53,7 @@ mod spec;
 mod status;
 mod sysctls;
 mod termination;
+mod topology_manager;
 mod user_namespaces;
 mod volumes;
 mod worker;
@@ -170,9 +173,15 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let has = node::capacity::of_machine(&config);
     config.resources.fits(&has).map_err(Error::Resources)?;
     let groups = groups.limiting_all(&config.resources.top_limits(&has, node::capacity::most_of_pods()));
-    let topology = cpu_manager::topology::Topology::read(std::path::Path::new("/sys"));
+    let sys = std::path::Path::new("/sys");
+    let (topology, numa) = (cpu_manager::topology::Topology::read(sys), topology_manager::numa::Numa::read(sys));
     let cpus =
         cpu_manager::CpuManager::open(&config.root_dir, &config.resources, topology).map_err(Error::Resources)?;
+    let kept = config.resources.kept_memory(&has);
+    let memory = memory_manager::MemoryManager::open(&config.root_dir, &config.resources, &numa, kept);
+    let memory = memory.map_err(Error::Resources)?;
+    let topology = topology_manager::TopologyManager::new(&config.resources.topology, numa);
+    let topology = topology.map_err(Error::Resources)?;
     let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint, config.settings.runtime_timeout).await?;
     let listener = match &config.tls {
         Some(tls) => {
@@ -223,7 +232,15 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             uid: Default::default(),
         },
         runtime_state: Default::default(),
-        hardware: Hardware { groups, cpus: Arc::new(cpus), plugins, devices, dra },
+        hardware: Hardware {
+            groups,
+            topology: Arc::new(topology),
+            cpus: Arc::new(cpus),
+            memory: Arc::new(memory),
+            plugins,
+            devices,
+            dra,
+        },
         users: Arc::new(user_namespaces::UserNamespaces::new(&config.root_dir)),
         pressure: PressureState {
             measures: Default::default(),

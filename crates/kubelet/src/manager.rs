@@ -207,7 +207,7 @@ impl Manager {
             return None;
         }
         if status.start_time.is_some() {
-            return self.give_cpus(new).await.err();
+            return self.allocate(new).await.err();
         }
         if let Some(why) = self.context.shutdown.refusal() {
             return Some(why);
@@ -218,28 +218,31 @@ impl Manager {
         if let Some(why) = self.context.config.sysctls.refusal(new) {
             return Some(why);
         }
-        if let Err(why) = self.give_cpus(new).await {
-            return Some(why);
-        }
-        let why = self.refusal_by_the_rest(new).await;
+        let why = match self.allocate(new).await {
+            Ok(()) => self.refusal_by_the_rest(new).await,
+            Err(why) => Some(why),
+        };
         if why.is_some() {
-            self.context.hardware.cpus.give_back(pod::uid(new)).await;
+            self.context.hardware.give_back(pod::uid(new)).await;
         }
         why
     }
 
-    /// Those of a pod that is taken; one that was taken before has them from then.
-    async fn give_cpus(&self, new: &Arc<Pod>) -> Result<(), WaitReason> {
-        let (cpus, new) = (self.context.hardware.cpus.clone(), new.clone());
+    /// Gives a pod its CPUs and its memory, and sets devices aside; one that was taken before has them from then.
+    async fn allocate(&self, new: &Arc<Pod>) -> Result<(), WaitReason> {
+        let (context, new) = (self.context.clone(), new.clone());
         // Which pods there are is known for sure only when both the API server and the files have told.
         let all_known = *self.files_read.borrow() && self.pods.synced().now_or_never().is_some();
-        let mut gone = if all_known { cpus.holders() } else { Vec::new() };
+        let mut gone = if all_known { context.hardware.holders_at_nodes() } else { HashSet::new() };
         gone.retain(|uid| !self.mailboxes.knows(uid, &self.admitted) && !self.is_wanted(uid));
-        let give = move || {
-            gone.iter().for_each(|uid| cpus.release(uid));
-            Ok(cpus.allocate(&new, &|_| None))
+        let allocate = move || {
+            for uid in &gone {
+                context.hardware.cpus.release(uid);
+                context.hardware.memory.release(uid);
+            }
+            Ok(context.hardware.admit(&new))
         };
-        blocking(give)
+        blocking(allocate)
             .await
             .unwrap_or_else(|message| Err(WaitReason { reason: "UnexpectedAdmissionError".to_owned(), message }))
     }
@@ -408,7 +411,8 @@ impl Manager {
         });
         removed.await;
         let hardware = &self.context.hardware;
-        let holders = hardware.devices.holders().into_iter().chain(hardware.dra.users()).chain(hardware.cpus.holders());
+        let holders =
+            hardware.devices.holders().into_iter().chain(hardware.dra.users()).chain(hardware.holders_at_nodes());
         for uid in holders.filter(stray).collect::<Vec<_>>() {
             if let Err(why) = self.context.give_devices_back(&uid).await {
                 tracing::warn!(pod = uid, "devices of a pod that is gone are not given back: {why}");

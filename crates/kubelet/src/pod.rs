@@ -88,6 +88,11 @@ pub(crate) fn host_network(pod: &Pod) -> bool {
     spec(pod).host_network == Some(true)
 }
 
+/// Whether the pod has requests or limits of its own, beside those of its containers.
+pub(crate) fn has_pod_resources(pod: &Pod) -> bool {
+    spec(pod).resources.as_ref().is_some_and(|all| all.requests.is_some() || all.limits.is_some())
+}
+
 /// The user that every container of the pod runs as; none where one of them says nothing or another.
 pub(crate) fn only_user(pod: &Pod) -> Option<i64> {
     let shared = spec(pod).security_context.as_ref().and_then(|context| context.run_as_user);

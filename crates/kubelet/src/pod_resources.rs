@@ -7,8 +7,8 @@ use ferry_client::Informer;
 use ferry_plugins::podresources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use ferry_plugins::podresources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, CdiDevice, ClaimResource, ContainerDevices,
-    ContainerResources, DynamicResource, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
-    ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,
+    ContainerMemory, ContainerResources, DynamicResource, GetPodResourcesRequest, GetPodResourcesResponse,
+    ListPodResourcesRequest, ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,
 };
 use ferry_plugins::{Request, Response, Routes, Status};
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::cpu_manager::CpuSet;
 use crate::device_plugins::Held;
 use crate::dra::{PreparedDevice, Shown};
+use crate::memory_manager::Block;
 use crate::pod;
 
 /// Before the socket is opened again, should that have failed.
@@ -56,7 +57,7 @@ impl Lister {
             devices: held.remove(&container.name).unwrap_or_default().into_iter().map(devices).collect(),
             dynamic_resources: dynamic(of, container, &claims),
             cpu_ids: ids(&self.context.hardware.cpus.exclusive(&uid, &container.name)),
-            ..ContainerResources::default()
+            memory: memory(self.context.hardware.memory.blocks(&uid, &container.name)),
         });
         PodResources {
             name: pod::name(of).to_owned(),
@@ -69,6 +70,17 @@ impl Lister {
 
 fn ids(cpus: &CpuSet) -> Vec<i64> {
     cpus.iter().map(i64::from).collect()
+}
+
+fn memory(blocks: Vec<Block>) -> Vec<ContainerMemory> {
+    let shown = blocks.into_iter().map(|block| ContainerMemory {
+        memory_type: block.kind,
+        size: block.size,
+        topology: Some(TopologyInfo {
+            nodes: block.numa_affinity.into_iter().map(|id| NumaNode { id: i64::from(id) }).collect(),
+        }),
+    });
+    shown.collect()
 }
 
 fn devices(held: Held) -> ContainerDevices {
@@ -120,7 +132,7 @@ impl PodResourcesLister for Lister {
         let answer = AllocatableResourcesResponse {
             devices: healthy,
             cpu_ids: ids(&self.context.hardware.cpus.allocatable()),
-            ..AllocatableResourcesResponse::default()
+            memory: memory(self.context.hardware.memory.allocatable()),
         };
         Ok(Response::new(answer))
     }

@@ -54,6 +54,42 @@ pub struct ResourceOptions {
     /// How often the CPUs of containers are compared with the assigned ones, besides after every change. Default: 10s.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub cpu_manager_reconcile_period: Option<Duration>,
+    /// The memory manager policy: `None` (the default), or `Static`, which keeps the memory of containers of Guaranteed pods at
+    /// as few NUMA nodes as possible.
+    #[arg(long, value_name = "POLICY")]
+    pub memory_manager_policy: Option<String>,
+    /// The memory of each NUMA node that is reserved, for the policy `Static`: `0:memory=1Gi`. The sum has to be what
+    /// `--system-reserved`, `--kube-reserved` and `memory.available` of `--eviction-hard` keep from pods.
+    #[arg(long, value_name = "NODE:NAME=AMOUNT,...", value_delimiter = ';')]
+    pub reserved_memory: Option<Vec<NodeMemory>>,
+    /// The topology manager policy: `none` (the default), `best-effort`, `restricted` or `single-numa-node`. Devices, CPUs and
+    /// memory of a container come from the same NUMA nodes.
+    #[arg(long, value_name = "POLICY")]
+    pub topology_manager_policy: Option<String>,
+    /// What the topology manager places as a whole: `container` (the default) or `pod`.
+    #[arg(long, value_name = "SCOPE")]
+    pub topology_manager_scope: Option<String>,
+    /// Options of the topology manager policy: prefer-closest-numa-nodes, max-allowable-numa-nodes.
+    #[arg(long, value_name = "NAME=VALUE,...")]
+    pub topology_manager_policy_options: Option<Pairs>,
+}
+
+/// `0:memory=1Gi,hugepages-2Mi=10Mi`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeMemory(i64, Pairs);
+
+impl FromStr for NodeMemory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "the reserved memory has incorrect format, expected numaNodeID:type=quantity[,type=quantity...], got {text}"
+            )
+        };
+        let (node, limits) = text.split_once(':').ok_or_else(wrong)?;
+        Ok(Self(node.trim().parse().map_err(|_| wrong())?, limits.parse()?))
+    }
 }
 
 /// `name=value,name=value`.
@@ -89,6 +125,13 @@ impl ResourceOptions {
             "cpuManagerPolicy" => put(&mut self.cpu_manager_policy, || text(key, value))?,
             "cpuManagerPolicyOptions" => put(&mut self.cpu_manager_policy_options, || map(key, value))?,
             "cpuManagerReconcilePeriod" => put(&mut self.cpu_manager_reconcile_period, || time(key, value))?,
+            "memoryManagerPolicy" => put(&mut self.memory_manager_policy, || text(key, value))?,
+            "reservedMemory" => put(&mut self.reserved_memory, || node_memory(key, value))?,
+            "topologyManagerPolicy" => put(&mut self.topology_manager_policy, || text(key, value))?,
+            "topologyManagerScope" => put(&mut self.topology_manager_scope, || text(key, value))?,
+            "topologyManagerPolicyOptions" => {
+                put(&mut self.topology_manager_policy_options, || map(key, value))?;
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -97,6 +140,8 @@ impl ResourceOptions {
     pub(super) fn checked(&self) -> Result<NodeResources> {
         let map = |pairs: &Option<Pairs>| pairs.clone().unwrap_or_default().0;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        // An empty name is none.
+        let name = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
         Ok(NodeResources::new(&ResourceStatements {
             system_reserved: map(&self.system_reserved),
             kube_reserved: map(&self.kube_reserved),
@@ -111,9 +156,16 @@ impl ResourceOptions {
             pods_per_core: self.pods_per_core.unwrap_or(0),
             cpu_cfs_quota: self.cpu_cfs_quota,
             cpu_cfs_quota_period: self.cpu_cfs_quota_period,
-            cpu_manager_policy: self.cpu_manager_policy.clone().filter(|policy| !policy.is_empty()),
+            cpu_manager_policy: name(&self.cpu_manager_policy),
             cpu_manager_policy_options: map(&self.cpu_manager_policy_options),
             cpu_manager_reconcile_period: self.cpu_manager_reconcile_period,
+            memory_manager_policy: name(&self.memory_manager_policy),
+            reserved_memory: (self.reserved_memory.iter().flatten())
+                .map(|NodeMemory(node, limits)| (*node, limits.0.clone()))
+                .collect(),
+            topology_manager_policy: name(&self.topology_manager_policy),
+            topology_manager_scope: name(&self.topology_manager_scope),
+            topology_manager_policy_options: map(&self.topology_manager_policy_options),
             alpha_options: false,
         })?)
     }
@@ -125,6 +177,16 @@ fn map(key: &str, value: &Value) -> Result<Pairs> {
     let pairs = given.into_iter().flatten();
     let pairs = pairs.map(|(name, value)| Ok((name.clone(), text(&format!("{key}[{name}]"), value)?)));
     pairs.collect::<Result<_>>().map(Pairs)
+}
+
+fn node_memory(key: &str, value: &Value) -> Result<Vec<NodeMemory>> {
+    let list = value.as_array();
+    ensure!(list.is_some(), "{key} is no list: {value}");
+    let of_nodes = list.into_iter().flatten().map(|item| {
+        let node = item.get("numaNode").map_or(Ok(0), |node| number::<i64>(&format!("{key}.numaNode"), node))?;
+        Ok(NodeMemory(node, map(&format!("{key}.limits"), item.get("limits").unwrap_or(&Value::Null))?))
+    });
+    of_nodes.collect()
 }
 
 fn boolean(key: &str, value: &Value) -> Result<bool> {
@@ -181,6 +243,17 @@ mod tests {
             json!({"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}),
         );
         check(&["--cpu-manager-reconcile-period=3s"], json!({"cpuManagerReconcilePeriod": "3s"}));
+        check(
+            &["--memory-manager-policy=Static", "--reserved-memory=0:memory=1Gi,hugepages-2Mi=2Mi;1:memory=2Gi"],
+            json!({"memoryManagerPolicy": "Static", "reservedMemory": [
+                {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "2Mi"}}, {"numaNode": 1, "limits": {"memory": "2Gi"}}]}),
+        );
+        let options = "--topology-manager-policy-options=prefer-closest-numa-nodes=true,max-allowable-numa-nodes=16";
+        check(
+            &["--topology-manager-policy=restricted", "--topology-manager-scope=pod", options],
+            json!({"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", "topologyManagerPolicyOptions":
+                {"prefer-closest-numa-nodes": "true", "max-allowable-numa-nodes": "16"}}),
+        );
     }
 
     #[test]
@@ -200,6 +273,15 @@ mod tests {
         check("podsPerCore", json!("many"), "podsPerCore is no number that fits: \"many\"");
         check("cpuCFSQuota", json!("yes"), "cpuCFSQuota is neither true nor false: \"yes\"");
         check("cpuManagerPolicy", json!("dynamic"), "unknown policy: \"dynamic\"");
+        check("memoryManagerPolicy", json!("static"), "unknown policy: \"static\"");
+        check("reservedMemory", json!({"0": "1Gi"}), "reservedMemory is no list: {\"0\":\"1Gi\"}");
+        check(
+            "topologyManagerScope",
+            json!("node"),
+            "invalid configuration: topologyManagerScope (--topology-manager-scope) \"node\" must be one of: \"container\", \
+             or \"pod\"",
+        );
+        assert!(Flags::try_parse_from(["ferry", "--reserved-memory=memory=1Gi"]).is_err());
         assert!(Flags::try_parse_from(["ferry", "--system-reserved=cpu"]).is_err());
     }
 }

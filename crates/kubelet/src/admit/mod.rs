@@ -2,6 +2,7 @@
 //!
 //! What a pod asks for and cannot have here is a reason to refuse it: it is never run without.
 
+mod resources;
 mod unable;
 
 use std::collections::{BTreeMap, BTreeSet};

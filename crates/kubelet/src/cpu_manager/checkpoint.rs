@@ -1,18 +1,16 @@
 //! The state on disk, in the place and form that upstream's kubelet has it: `cpu_manager_state`.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::CpuSet;
 use super::state::{Assignments, State};
+use crate::checkpoint_file;
 
 const FILE: &str = "cpu_manager_state";
-/// A node has not so many containers.
-const LARGEST: u64 = 16 << 20;
 
 /// What kubelets have hashed: the first form is the one that all of them read.
 const NAMES: [&str; 3] = ["CPUManagerCheckpoint", "CPUManagerCheckpointV2", "CPUManagerCheckpointV3"];
@@ -53,18 +51,13 @@ pub(crate) fn path(root_dir: &Path) -> PathBuf {
     root_dir.join(FILE)
 }
 
-/// FNV-1a.
-fn hash(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
-}
-
 /// As upstream prints its own memory before it makes a hash of it. Kubelets of other versions have other names for the same.
 fn checksum(name: &str, policy: &str, shared: &str, entries: &Entries, more: &str) -> u32 {
     let pods = entries.iter().map(|(uid, sets)| {
         let sets = sets.iter().map(|(name, cpus)| format!("{name}:{cpus}"));
         format!("{uid}:map[{}]", sets.collect::<Vec<_>>().join(" "))
     });
-    hash(&format!(
+    checkpoint_file::hash(&format!(
         "(*state.{name}){{PolicyName:(string){policy} DefaultCPUSet:(string){shared} \
          Entries:(map[string]map[string]string)map[{}]{more} Checksum:(checksum.Checksum)0}}",
         pods.collect::<Vec<_>>().join(" ")
@@ -81,7 +74,7 @@ pub(crate) fn text(policy: &str, state: &State) -> String {
     let Data { policy_name, default_cpu_set, entries } = data;
     let checkpoint = Checkpoint {
         checksum: checksum(NAMES[0], &policy_name, &default_cpu_set, &entries, MORE[0]),
-        data_checksum: hash(&format!("(string){told}")),
+        data_checksum: checkpoint_file::hash(&format!("(string){told}")),
         data: told,
         policy_name,
         default_cpu_set,
@@ -90,13 +83,8 @@ pub(crate) fn text(policy: &str, state: &State) -> String {
     serde_json::to_string(&checkpoint).unwrap_or_default()
 }
 
-/// Whole or not at all, also when the machine loses its power.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
-    let half = path.with_extension("new");
-    let mut file = fs::File::create(&half)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(half, path)
+    checkpoint_file::write(path, text)
 }
 
 /// None where there is none.
@@ -108,22 +96,11 @@ pub(crate) fn read(path: &Path, policy: &str) -> Result<Option<State>, String> {
             path.display().to_string()
         )
     };
-    match contents(path) {
+    match checkpoint_file::contents(path) {
         Ok(None) => Ok(None),
         Ok(Some(text)) => parse(&text, policy).map(Some).map_err(refused),
         Err(error) => Err(refused(error.to_string())),
     }
-}
-
-fn contents(path: &Path) -> io::Result<Option<String>> {
-    let about = match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        about => about?,
-    };
-    if about.len() > LARGEST {
-        return Err(io::Error::other("it is too large"));
-    }
-    fs::read_to_string(path).map(Some)
 }
 
 fn parse(text: &str, policy: &str) -> Result<State, String> {
@@ -131,7 +108,7 @@ fn parse(text: &str, policy: &str) -> Result<State, String> {
     let checkpoint: Checkpoint = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let Data { policy_name, default_cpu_set, entries } = if !checkpoint.data.is_empty() || checkpoint.data_checksum != 0
     {
-        if checkpoint.data_checksum != hash(&format!("(string){}", checkpoint.data)) {
+        if checkpoint.data_checksum != checkpoint_file::hash(&format!("(string){}", checkpoint.data)) {
             return Err(format!("could not load v4 checkpoint: {}", corrupt()));
         }
         serde_json::from_str(&checkpoint.data).map_err(|error| format!("could not load v4 checkpoint: {error}"))?

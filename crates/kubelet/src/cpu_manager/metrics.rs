@@ -6,6 +6,7 @@ use super::policy::{Given, StaticPolicy};
 use super::state::State;
 use super::topology::Level;
 use crate::status::WaitReason;
+use crate::topology_manager::TopologyScope;
 
 #[derive(Debug, Default)]
 pub(super) struct Counts {
@@ -17,20 +18,25 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// `asked` containers were to get CPUs of their own.
-    pub(super) fn asked(&mut self, asked: usize, full_cores_only: bool, given: Result<&[Given], &WaitReason>) {
-        let asked = asked as u64;
-        self.requests += asked;
+    /// A container was to get CPUs of its own, unless it shares them.
+    pub(super) fn asked(&mut self, full_cores_only: bool, given: Result<&Option<Given>, &WaitReason>) {
         match given {
-            Ok(given) => {
-                self.whole_cores += if full_cores_only { asked } else { 0 };
-                self.one_cache += given.iter().filter(|one| one.cache_aligned).count() as u64;
+            Ok(None) => {}
+            Ok(Some(given)) => {
+                self.requests += 1;
+                self.whole_cores += u64::from(full_cores_only);
+                self.one_cache += u64::from(given.cache_aligned);
             }
             Err(_) => {
+                self.requests += 1;
                 self.errors += 1;
                 self.not_whole_cores += u64::from(full_cores_only);
             }
         }
+    }
+
+    pub(super) fn not_written(&mut self) {
+        self.errors += 1;
     }
 
     pub(super) fn text(&self, policy: Option<&StaticPolicy>, state: &State) -> String {
@@ -56,14 +62,34 @@ impl Counts {
             let count = exclusive.common(&policy.topology.group(Level::Node, node)).len();
             family.sample(&format!("numa_node=\"{node}\""), count);
         }
-        let of = |boundary: &str| format!("scope=\"container\",boundary=\"{boundary}\"");
+        page.into_text()
+    }
+
+    /// What was given aligned: by this manager, and by the topology manager.
+    pub(super) fn alignments(&self, is_static: bool, of_nodes: Option<[(TopologyScope, u64, u64); 2]>) -> String {
+        let of = |scope: &str, boundary: &str| format!("scope=\"{scope}\",boundary=\"{boundary}\"");
+        let mut page = Page::new();
+        if !is_static && of_nodes.is_none() {
+            return page.into_text();
+        }
         let help = "Cumulative number of aligned compute resources allocated to containers by alignment type.";
         let mut family = page.family("kubelet_container_aligned_compute_resources_count", Kind::Counter, help);
-        family.sample(&of("physical_cpu"), self.whole_cores).sample(&of("uncore_cache"), self.one_cache);
+        if is_static {
+            family.sample(&of("container", "physical_cpu"), self.whole_cores);
+            family.sample(&of("container", "uncore_cache"), self.one_cache);
+        }
+        for (scope, aligned, _) in of_nodes.into_iter().flatten() {
+            family.sample(&of(scope.name(), "numa_node"), aligned);
+        }
         let help =
             "Cumulative number of failures to allocate aligned compute resources to containers by alignment type.";
         let mut family = page.family("kubelet_container_aligned_compute_resources_failure_count", Kind::Counter, help);
-        family.sample(&of("physical_cpu"), self.not_whole_cores);
+        if is_static {
+            family.sample(&of("container", "physical_cpu"), self.not_whole_cores);
+        }
+        for (scope, _, failed) in of_nodes.into_iter().flatten() {
+            family.sample(&of(scope.name(), "numa_node"), failed);
+        }
         page.into_text()
     }
 }

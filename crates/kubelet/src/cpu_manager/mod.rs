@@ -1,11 +1,14 @@
 //! The CPU manager: which CPUs containers may use.
 //!
-//! [`policy`] decides, and is pure, as are [`take`] and [`distribute`] below it; [`topology`] reads the machine, [`checkpoint`]
-//! carries the state over a restart, [`reconcile`] moves the containers that run.
+//! [`policy`] decides, and is pure, as are [`take`] and [`distribute`] below it and [`hints`] beside it; [`draft`] is a pod's
+//! admission, [`topology`] reads the machine, [`checkpoint`] carries the state over a restart, [`reconcile`] moves the containers
+//! that run.
 
 mod checkpoint;
 mod cpuset;
 mod distribute;
+mod draft;
+mod hints;
 mod metrics;
 mod options;
 mod policy;
@@ -14,28 +17,23 @@ mod state;
 mod take;
 pub(crate) mod topology;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::node_resources::NodeResources;
-use crate::pod;
-use crate::status::WaitReason;
+use crate::topology_manager::TopologyScope;
 use crate::volumes::blocking;
 pub(crate) use cpuset::CpuSet;
+pub(crate) use draft::Draft;
 use metrics::Counts;
 pub(crate) use options::CpuManagerPolicy;
-use policy::{StaticPolicy, exclusive_cpus};
+use policy::StaticPolicy;
 pub(crate) use reconcile::reconcile;
 use state::State;
 use topology::Topology;
-
-/// NUMA nodes by their numbers.
-pub(crate) type NodeSet = BTreeSet<u32>;
 
 #[derive(Debug)]
 pub(crate) struct CpuManager {
@@ -101,27 +99,9 @@ impl CpuManager {
         written.map_err(|error| format!("could not save checkpoint {}: {error}", self.file.display()))
     }
 
-    /// Gives the containers of a pod their CPUs; those they have stay theirs. A pod that cannot have them is refused. Blocks.
-    pub(crate) fn allocate(&self, of: &Pod, near: &dyn Fn(&str) -> Option<NodeSet>) -> Result<(), WaitReason> {
-        let Some(policy) = &self.policy else { return Ok(()) };
-        let all = pod::init_containers(of).iter().chain(pod::containers(of));
-        let asked = all.filter(|container| exclusive_cpus(of, container) > 0).count();
-        if asked == 0 {
-            return Ok(());
-        }
-        let _changing = self.changing.lock();
-        let mut next = self.state.lock().clone();
-        let given = policy.allocate(&mut next, of, near).and_then(|given| {
-            // What is not written down would be given out twice after a restart.
-            self.write(&next).map(|()| given).map_err(|why| WaitReason {
-                reason: "UnexpectedAdmissionError".to_owned(),
-                message: format!("Allocate failed due to {why}, which is unexpected"),
-            })
-        });
-        self.counts.lock().asked(asked, policy.options.full_cores_only, given.as_deref());
-        given?;
-        self.put(next);
-        Ok(())
+    /// Begins the admission of a pod; None where no CPUs are given out. Other changes wait until it is dropped.
+    pub(crate) fn draft(&self) -> Option<Draft<'_>> {
+        self.policy.as_ref().map(|policy| Draft::new(self, policy))
     }
 
     fn put(&self, next: State) {
@@ -194,9 +174,11 @@ impl CpuManager {
         self.changes.subscribe()
     }
 
-    /// In the format of Prometheus.
-    pub(crate) fn metrics(&self) -> String {
-        self.counts.lock().text(self.policy.as_ref(), &self.state.lock())
+    /// In the format of Prometheus. `alignments` are those that the topology manager has counted.
+    pub(crate) fn metrics(&self, alignments: Option<[(TopologyScope, u64, u64); 2]>) -> String {
+        let mut text = self.counts.lock().text(self.policy.as_ref(), &self.state.lock());
+        text.push_str(&self.counts.lock().alignments(self.policy.is_some(), alignments));
+        text
     }
 }
 

@@ -4,13 +4,14 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
+use super::CpuSet;
 use super::distribute::{Distribution, distribute};
 use super::options::StaticOptions;
 use super::state::State;
 use super::take::{Manner, take};
 use super::topology::{Level, Topology};
-use super::{CpuSet, NodeSet};
 use crate::status::WaitReason;
+use crate::topology_manager::{NumaMask, unexpected};
 use crate::{pod, quantity};
 
 #[derive(Clone, Debug)]
@@ -121,53 +122,44 @@ impl StaticPolicy {
         Ok(())
     }
 
-    /// Gives every container of the pod what it is to have; containers that have it already keep it. `near` are the NUMA nodes
-    /// at which a container is to be. Nothing is changed where something cannot be given.
+    /// Gives a container what it is to have; one that has it already keeps it. `near` are the NUMA nodes at which it is to be,
+    /// `reusable` the CPUs of those init containers that have ended before it starts. None where it shares CPUs.
     pub(crate) fn allocate(
         &self,
         state: &mut State,
         of: &Pod,
-        near: &dyn Fn(&str) -> Option<NodeSet>,
-    ) -> Result<Vec<Given>, WaitReason> {
-        let mut next = state.clone();
-        let mut reusable = CpuSet::default();
-        let mut given = Vec::new();
-        let init = pod::init_containers(of).iter().map(|container| (container, !pod::is_sidecar(container)));
-        for (container, ends) in init.chain(pod::containers(of).iter().map(|container| (container, false))) {
-            let count = exclusive_cpus(of, container);
-            if count == 0 {
-                continue;
-            }
-            let cpus = match next.of(pod::uid(of), &container.name) {
-                Some(known) => known.clone(),
-                None => {
-                    let cpus = self.give(&mut next, count, near(&container.name).as_ref(), &reusable)?;
-                    let cache_aligned = self.topology.groups(Level::Cache, &cpus).len() <= 1;
-                    given.push(Given { count: cpus.len(), cache_aligned });
-                    let sets = next.assigned.entry(pod::uid(of).to_owned()).or_default();
-                    sets.insert(container.name.clone(), cpus.clone());
-                    cpus
-                }
-            };
-            // What an init container had is for those after it; what runs on keeps it.
-            reusable = if ends { reusable.union(&cpus) } else { reusable.minus(&cpus) };
+        container: &Container,
+        near: Option<NumaMask>,
+        reusable: &mut CpuSet,
+    ) -> Result<Option<Given>, WaitReason> {
+        let count = exclusive_cpus(of, container);
+        if count == 0 {
+            return Ok(None);
         }
-        *state = next;
-        Ok(given)
+        let (cpus, cache_aligned) = match state.of(pod::uid(of), &container.name) {
+            Some(known) => (known.clone(), false),
+            None => {
+                let cpus = self.give(state, count, near, reusable)?;
+                let sets = state.assigned.entry(pod::uid(of).to_owned()).or_default();
+                sets.insert(container.name.clone(), cpus.clone());
+                let cache_aligned = self.topology.groups(Level::Cache, &cpus).len() <= 1;
+                (cpus, cache_aligned)
+            }
+        };
+        // What an init container had is for those after it; what runs on keeps it.
+        let ends = matches!(pod::container(of, &container.name), Some((pod::Role::Init, _)));
+        *reusable = if ends { reusable.union(&cpus) } else { reusable.minus(&cpus) };
+        Ok(Some(Given { count: cpus.len(), cache_aligned }))
     }
 
     fn give(
         &self,
         state: &mut State,
         count: usize,
-        near: Option<&NodeSet>,
+        near: Option<NumaMask>,
         reusable: &CpuSet,
     ) -> Result<CpuSet, WaitReason> {
         self.check_cores(state, count)?;
-        let unexpected = |why: String| WaitReason {
-            reason: "UnexpectedAdmissionError".to_owned(),
-            message: format!("Allocate failed due to {why}, which is unexpected"),
-        };
         let available = self.available(state).union(reusable);
         let mut cpus = CpuSet::default();
         if let Some(nodes) = near {
@@ -180,8 +172,8 @@ impl StaticPolicy {
         Ok(cpus)
     }
 
-    fn cpus_near(&self, nodes: &NodeSet) -> CpuSet {
-        let near = nodes.iter().map(|node| self.topology.group(Level::Node, *node));
+    fn cpus_near(&self, nodes: NumaMask) -> CpuSet {
+        let near = nodes.nodes().map(|node| self.topology.group(Level::Node, node));
         let near = near.fold(CpuSet::default(), |all, cpus| all.union(&cpus));
         if self.options.by_socket { self.topology.widened(Level::Socket, &near) } else { near }
     }
@@ -213,15 +205,13 @@ impl StaticPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) count: usize,
-    /// All of it behind one cache.
+    /// All of it behind one cache; not of what it had before.
     pub(crate) cache_aligned: bool,
 }
 
 /// How many CPUs of its own a container is to have. A pod with resources of the whole pod shares, as upstream has it.
 pub(crate) fn exclusive_cpus(of: &Pod, container: &Container) -> usize {
-    let whole = pod::spec(of).resources.as_ref();
-    let of_pod = whole.is_some_and(|all| all.requests.is_some() || all.limits.is_some());
-    if pod::qos_class(of) != "Guaranteed" || of_pod {
+    if pod::qos_class(of) != "Guaranteed" || pod::has_pod_resources(of) {
         return 0;
     }
     let resources = container.resources.as_ref();

@@ -1,8 +1,12 @@
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::topology::machines;
 use super::*;
 use crate::node_resources::Statements;
+use crate::status::WaitReason;
+use crate::topology_manager::numa::Numa;
+use crate::topology_manager::{HintProvider, TopologyManager, TopologySettings};
 
 fn resources(policy: &str, cpu: &str, named: &str) -> NodeResources {
     NodeResources::new(&Statements {
@@ -21,25 +25,46 @@ fn pod(uid: &str) -> Pod {
     serde_json::from_value(pod).expect("a pod")
 }
 
+fn of_two(uid: &str) -> Pod {
+    let mut both = pod(uid);
+    let spec = both.spec.as_mut().expect("a spec");
+    let other = k8s_openapi::api::core::v1::Container { name: "b".to_owned(), ..spec.containers[0].clone() };
+    spec.containers.push(other);
+    both
+}
+
+fn admit(manager: &CpuManager, of: &Pod) -> Result<(), WaitReason> {
+    let topology = TopologyManager::new(&TopologySettings::default(), Numa::default()).expect("no policy");
+    let mut draft = manager.draft();
+    let mut providers: Vec<&mut dyn HintProvider> = Vec::new();
+    providers.extend(draft.iter_mut().map(|draft| draft as &mut dyn HintProvider));
+    topology.admit(of, &mut providers)?;
+    draft.map_or(Ok(()), Draft::commit)
+}
+
 #[test]
 fn cpus_are_given_out_written_down_and_given_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |policy: &str| CpuManager::open(folder.path(), &resources(policy, "500m", ""), Ok(machines::small()));
     let manager = open("static").expect("opened");
-    manager.allocate(&pod("p"), &|_| None).expect("given");
+    admit(&manager, &pod("p")).expect("given");
     assert_eq!(
         (manager.exclusive("p", "a").to_string(), manager.affinity("q", "a").to_string()),
         ("1".to_owned(), "0".to_owned())
     );
-    assert!(manager.allocate(&pod("q"), &|_| None).is_err_and(|why| why.reason == "UnexpectedAdmissionError"));
-    let metrics = manager.metrics();
+    assert!(admit(&manager, &pod("q")).is_err_and(|why| why.reason == "UnexpectedAdmissionError"));
+    manager.release("p");
+    // Nothing is given by halves.
+    assert!(admit(&manager, &of_two("q")).is_err() && manager.holders().is_empty());
+    admit(&manager, &pod("p")).expect("given");
+    let metrics = manager.metrics(None);
     for line in [
-        "kubelet_cpu_manager_pinning_requests_total 2",
-        "kubelet_cpu_manager_pinning_errors_total 1",
+        "kubelet_cpu_manager_pinning_requests_total 5",
+        "kubelet_cpu_manager_pinning_errors_total 2",
         "kubelet_cpu_manager_shared_pool_size_millicores 0",
         "kubelet_cpu_manager_exclusive_cpu_allocation_count 1",
         "kubelet_cpu_manager_allocation_per_numa{numa_node=\"0\"} 1",
-        "kubelet_container_aligned_compute_resources_count{scope=\"container\",boundary=\"uncore_cache\"} 1",
+        "kubelet_container_aligned_compute_resources_count{scope=\"container\",boundary=\"uncore_cache\"} 3",
     ] {
         assert!(metrics.lines().any(|seen| seen == line), "{line} in {metrics}");
     }
@@ -61,7 +86,7 @@ fn cpus_are_given_out_written_down_and_given_back() {
 fn without_a_policy_nothing_is_said_of_cpus() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = CpuManager::open(folder.path(), &NodeResources::default(), Ok(machines::small())).expect("opened");
-    manager.allocate(&pod("p"), &|_| None).expect("nothing to do");
+    admit(&manager, &pod("p")).expect("nothing to do");
     assert!(manager.affinity("p", "a").is_empty() && manager.allocatable().is_empty() && !manager.is_static());
 }
 
@@ -101,7 +126,7 @@ fn the_state_is_read_while_it_is_written() {
     rustix::fs::mknodat(rustix::fs::CWD, &slow, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
     let writing = std::thread::spawn({
         let manager = manager.clone();
-        move || manager.allocate(&pod("p"), &|_| None)
+        move || admit(&manager, &pod("p"))
     });
     while manager.changing.try_lock().is_some() {
         std::thread::yield_now();

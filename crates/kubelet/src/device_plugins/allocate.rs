@@ -8,7 +8,7 @@ use ferry_plugins::deviceplugin::{
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::ledger::Choice;
+use super::ledger::{Choice, Wish};
 use super::{Devices, Endpoint, Given};
 use crate::{pod, quantity};
 
@@ -40,7 +40,8 @@ impl Devices {
     ) -> Result<(), String> {
         for (resource, count) in self.wanted(of, container) {
             let known = reusable.entry(resource.clone()).or_default();
-            let has = self.allocate_one((pod::uid(of), &container.name, &resource), count, known).await?;
+            let wish = Wish { uid: pod::uid(of), container: &container.name, resource: &resource, count };
+            let has = self.allocate_one(wish, known).await?;
             if ends {
                 known.extend(has);
             } else {
@@ -51,7 +52,7 @@ impl Devices {
     }
 
     /// How many devices of which resource a container asks for, of the resources that plug-ins answer for.
-    fn wanted(&self, of: &Pod, container: &Container) -> Vec<(String, usize)> {
+    pub(super) fn wanted(&self, of: &Pod, container: &Container) -> Vec<(String, usize)> {
         let ledger = self.ledger.lock();
         let limits = container.resources.iter().flat_map(|resources| resources.limits.iter().flatten());
         let known = limits.filter(|(name, _)| ledger.knows(name) && !is_claimed(of, &container.name, name));
@@ -62,15 +63,10 @@ impl Devices {
         counted.collect()
     }
 
-    async fn allocate_one(
-        &self,
-        whose: (&str, &str, &str),
-        count: usize,
-        reusable: &BTreeSet<String>,
-    ) -> Result<BTreeSet<String>, String> {
-        let (uid, container, resource) = whose;
+    async fn allocate_one(&self, wish: Wish<'_>, reusable: &BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+        let Wish { uid, container, resource, .. } = wish;
         for _ in 0..ATTEMPTS {
-            let choice = self.ledger.lock().choice(uid, container, resource, count, reusable)?;
+            let choice = self.ledger.lock().choice(wish, reusable)?;
             let Some(choice) = choice else {
                 let ledger = self.ledger.lock();
                 return Ok(ledger
@@ -81,11 +77,11 @@ impl Devices {
             let endpoint = self.endpoints.lock().get(resource).cloned();
             let endpoint = endpoint.ok_or_else(|| format!("unknown Device Plugin {resource}"))?;
             let chosen = choose(&endpoint, &choice).await?;
-            if !self.ledger.lock().reserve(resource, &chosen, reusable) {
+            if !self.ledger.lock().reserve(wish, &chosen, reusable) {
                 continue;
             }
             // Given back whatever happens, also when the pod ends meanwhile.
-            let held = Reservation { devices: self, whose, chosen: Some(chosen.clone()) };
+            let held = Reservation { devices: self, whose: (uid, container, resource), chosen: Some(chosen.clone()) };
             let answer = ask(&endpoint, &chosen).await?;
             held.settle(answer);
             self.write().await;
@@ -98,8 +94,8 @@ impl Devices {
     pub(crate) async fn given(&self, of: &Pod, container: &Container) -> Result<Given, String> {
         let uid = pod::uid(of);
         for (resource, count) in self.wanted(of, container) {
-            let whose = (uid, container.name.as_str(), resource.as_str());
-            let ids = self.allocate_one(whose, count, &BTreeSet::new()).await?;
+            let wish = Wish { uid, container: &container.name, resource: &resource, count };
+            let ids = self.allocate_one(wish, &BTreeSet::new()).await?;
             let endpoint = self.endpoints.lock().get(&resource).cloned();
             if let Some(endpoint) = endpoint.filter(|endpoint| endpoint.options.pre_start_required) {
                 let ready = endpoint.plugin.before_start(ids.into_iter().collect()).await;
@@ -147,9 +143,9 @@ impl Drop for Reservation<'_> {
 
 /// As the plug-in prefers, where it has a say; else those that are first.
 async fn choose(endpoint: &Endpoint, choice: &Choice) -> Result<BTreeSet<String>, String> {
-    let rest = choice.available.difference(&choice.first);
-    let plain: BTreeSet<String> = choice.first.iter().chain(rest).take(choice.count).cloned().collect();
-    if !endpoint.options.get_preferred_allocation_available || choice.available.len() == choice.count {
+    let plain = choice.plain();
+    let is_fixed = choice.available.len() == choice.count || choice.first.len() >= choice.count;
+    if !endpoint.options.get_preferred_allocation_available || is_fixed {
         return Ok(plain);
     }
     let request = ContainerPreferredAllocationRequest {

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use ferry_plugins::deviceplugin::{ContainerAllocateResponse, Device};
 
+use crate::topology_manager::hints::hints as topology_hints;
+use crate::topology_manager::{Hint, NumaMask};
+
 /// A plug-in that is gone may come back in this time, before its resource is taken off the node; upstream's.
 const GRACE: Duration = Duration::from_secs(300);
 const HEALTHY: &str = "Healthy";
@@ -48,6 +51,31 @@ pub(super) struct Ledger {
     pods: BTreeMap<String, OfPod>,
     /// Chosen, while the plug-in is asked for them.
     reserved: BTreeMap<String, BTreeSet<String>>,
+    /// Set aside as pods were admitted, by pod, container and resource, until they are asked for.
+    held: BTreeMap<(String, String, String), Hold>,
+}
+
+/// Devices for a container that is yet to have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Hold {
+    devices: BTreeSet<String>,
+    /// Where they are to be; others at these nodes do as well.
+    at: Option<NumaMask>,
+}
+
+/// A container's wish for devices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish<'a> {
+    pub(super) uid: &'a str,
+    pub(super) container: &'a str,
+    pub(super) resource: &'a str,
+    pub(super) count: usize,
+}
+
+impl Wish<'_> {
+    fn key(&self) -> (String, String, String) {
+        (self.uid.to_owned(), self.container.to_owned(), self.resource.to_owned())
+    }
 }
 
 /// What a plug-in chooses from.
@@ -55,8 +83,77 @@ pub(super) struct Ledger {
 pub(super) struct Choice {
     pub(super) count: usize,
     pub(super) available: BTreeSet<String>,
-    /// Those that an init container of the pod had: they are taken first.
+    /// They are taken first: those that an init container of the pod had, and those at the right place where there are no
+    /// more than needed.
     pub(super) first: BTreeSet<String>,
+    /// The others of those that are available: those at other nodes before those whose place is not known.
+    pub(super) rest: Vec<String>,
+}
+
+impl Choice {
+    /// Without a plug-in's advice.
+    pub(super) fn plain(&self) -> BTreeSet<String> {
+        self.first.iter().chain(&self.rest).take(self.count).cloned().collect()
+    }
+}
+
+impl Resource {
+    /// Whether any device is at a NUMA node.
+    fn has_places(&self) -> bool {
+        self.devices.values().any(|device| !device.nodes.is_empty())
+    }
+
+    fn nodes(&self, id: &str) -> NumaMask {
+        let nodes = self.devices.get(id).into_iter().flat_map(|device| &device.nodes);
+        nodes.filter_map(|node| u32::try_from(*node).ok()).collect()
+    }
+
+    fn choice(
+        &self,
+        count: usize,
+        available: BTreeSet<String>,
+        reusable: &BTreeSet<String>,
+        at: Option<NumaMask>,
+    ) -> Choice {
+        let mut first: BTreeSet<String> = available.intersection(reusable).take(count).cloned().collect();
+        let others = || available.difference(&first).cloned();
+        let Some(at) = at.filter(|_| self.has_places()) else {
+            let rest = others().collect();
+            return Choice { count, available, first, rest };
+        };
+        let near: BTreeSet<String> = others().filter(|id| !self.nodes(id).common(at).is_empty()).collect();
+        if count - first.len() < near.len() {
+            let available = first.union(&near).cloned().collect();
+            return Choice { count, available, first, rest: near.into_iter().collect() };
+        }
+        first.extend(near);
+        let (elsewhere, anywhere): (Vec<String>, Vec<String>) =
+            available.difference(&first).cloned().partition(|id| !self.nodes(id).is_empty());
+        Choice { count, available, first, rest: elsewhere.into_iter().chain(anywhere).collect() }
+    }
+
+    /// Where so many of the available devices are; those that are `reusable` have to be there, too.
+    fn hints(
+        &self,
+        available: &BTreeSet<String>,
+        reusable: &BTreeSet<String>,
+        count: usize,
+        machine: NumaMask,
+    ) -> Vec<Hint> {
+        // Nodes without such devices make no difference.
+        let places = self.devices.keys().flat_map(|id| self.nodes(id).nodes().collect::<Vec<_>>());
+        let places: NumaMask = places.filter(|node| machine.contains(*node)).collect();
+        let places = if places.is_empty() { machine } else { places };
+        let is_at = |id: &&String, at: NumaMask| !self.nodes(id).common(at).is_empty();
+        let could = places.combinations().filter(|at| self.devices.keys().filter(|id| is_at(id, *at)).count() >= count);
+        let fewest = could.map(NumaMask::count).min().unwrap_or(places.count());
+        let placed: BTreeSet<&String> = reusable.iter().filter(|id| !self.nodes(id).is_empty()).collect();
+        let can = places.combinations().filter(|at| {
+            let free = available.iter().filter(|id| !placed.contains(id) && is_at(id, *at)).count();
+            placed.iter().all(|id| is_at(id, *at)) && free + placed.len() >= count
+        });
+        topology_hints(can, fewest)
+    }
 }
 
 impl Ledger {
@@ -103,14 +200,8 @@ impl Ledger {
     }
 
     /// What can be chosen from for a container; None where it has what it asks for.
-    pub(super) fn choice(
-        &self,
-        uid: &str,
-        container: &str,
-        resource: &str,
-        count: usize,
-        reusable: &BTreeSet<String>,
-    ) -> Result<Option<Choice>, String> {
+    pub(super) fn choice(&self, wish: Wish<'_>, reusable: &BTreeSet<String>) -> Result<Option<Choice>, String> {
+        let Wish { uid, container, resource, count } = wish;
         if let Some(has) = self.allocation(uid, container, resource) {
             return match has.devices.len() {
                 has if has == count => Ok(None),
@@ -121,38 +212,98 @@ impl Ledger {
         }
         let known = self.resources.get(resource);
         let known = known.ok_or_else(|| format!("cannot allocate unregistered device {resource}"))?;
-        let healthy: BTreeSet<&String> =
-            known.devices.iter().filter(|(_, device)| device.healthy).map(|(id, _)| id).collect();
-        if healthy.is_empty() {
+        if !known.devices.values().any(|device| device.healthy) {
             return Err(format!("no healthy devices present; cannot allocate unhealthy devices {resource}"));
         }
-        let taken = self.taken(resource);
-        let free = |id: &&&String| reusable.contains(**id) || !taken.contains(**id);
-        let available: BTreeSet<String> = healthy.iter().filter(free).map(|id| (*id).clone()).collect();
+        let available = self.available(wish, reusable);
         if available.len() < count {
             return Err(format!(
                 "requested number of devices unavailable for {resource}. Requested: {count}, Available: {}",
                 available.len()
             ));
         }
-        let first: BTreeSet<String> = available.intersection(reusable).take(count).cloned().collect();
-        Ok(Some(Choice { count, available, first }))
+        let at = self.held.get(&wish.key()).and_then(|hold| hold.at);
+        Ok(Some(known.choice(count, available, reusable, at)))
     }
 
-    fn taken(&self, resource: &str) -> BTreeSet<&String> {
-        let given = self.pods.values().flat_map(BTreeMap::values).filter_map(|of| of.get(resource));
-        given.flat_map(|of| &of.devices).chain(self.reserved.get(resource).into_iter().flatten()).collect()
+    /// Healthy devices that nobody else has or waits for.
+    fn available(&self, wish: Wish<'_>, reusable: &BTreeSet<String>) -> BTreeSet<String> {
+        let taken = self.taken(wish);
+        let devices = self.resources.get(wish.resource).into_iter().flat_map(|known| &known.devices);
+        let healthy = devices.filter(|(_, device)| device.healthy).map(|(id, _)| id);
+        healthy.filter(|id| reusable.contains(*id) || !taken.contains(id)).cloned().collect()
+    }
+
+    /// What others have, or are to have. What is set aside for an init container may be so for those after it, too.
+    fn taken(&self, wish: Wish<'_>) -> BTreeSet<&String> {
+        let given = self.pods.values().flat_map(BTreeMap::values).filter_map(|of| of.get(wish.resource));
+        let (own, resource) = (self.held.get(&wish.key()), wish.resource);
+        let held = self.held.iter().filter(|(key, _)| key.2 == resource).flat_map(|(_, hold)| &hold.devices);
+        let held = held.filter(|id| !own.is_some_and(|own| own.devices.contains(*id)));
+        given.flat_map(|of| &of.devices).chain(self.reserved.get(resource).into_iter().flatten()).chain(held).collect()
     }
 
     /// Holds what was chosen until the plug-in has answered; false where another was faster.
-    pub(super) fn reserve(&mut self, resource: &str, chosen: &BTreeSet<String>, reusable: &BTreeSet<String>) -> bool {
-        let new: BTreeSet<String> = chosen.difference(reusable).cloned().collect();
-        let taken = self.taken(resource);
-        if new.iter().any(|id| taken.contains(id)) {
+    pub(super) fn reserve(&mut self, wish: Wish<'_>, chosen: &BTreeSet<String>, reusable: &BTreeSet<String>) -> bool {
+        let new: Vec<String> = chosen.difference(reusable).cloned().collect();
+        let taken = self.taken(wish);
+        if new.iter().any(|id| taken.contains(&id)) {
             return false;
         }
-        self.reserved.entry(resource.to_owned()).or_default().extend(new);
+        self.reserved.entry(wish.resource.to_owned()).or_default().extend(new);
         true
+    }
+
+    /// Sets devices aside for a container that was admitted, at these nodes as far as there are any. What cannot be had is found
+    /// out when it is asked for.
+    pub(super) fn hold(
+        &mut self,
+        wish: Wish<'_>,
+        at: Option<NumaMask>,
+        reusable: &BTreeSet<String>,
+    ) -> BTreeSet<String> {
+        if let Some(known) = self.has_or_awaits(wish) {
+            return known.clone();
+        }
+        self.held.insert(wish.key(), Hold { devices: BTreeSet::new(), at });
+        let devices = match self.choice(wish, reusable) {
+            Ok(Some(choice)) => choice.plain(),
+            _ => BTreeSet::new(),
+        };
+        self.held.insert(wish.key(), Hold { devices: devices.clone(), at });
+        devices
+    }
+
+    fn has_or_awaits(&self, wish: Wish<'_>) -> Option<&BTreeSet<String>> {
+        let given = self.allocation(wish.uid, wish.container, wish.resource).map(|has| &has.devices);
+        given.or_else(|| self.held.get(&wish.key()).map(|hold| &hold.devices).filter(|held| !held.is_empty()))
+    }
+
+    /// At which of the machine's NUMA nodes a container could have its devices; None where they are at no particular one.
+    pub(super) fn hints(&self, wish: Wish<'_>, machine: NumaMask, reusable: &BTreeSet<String>) -> Option<Vec<Hint>> {
+        let known = self.resources.get(wish.resource).filter(|known| known.has_places())?;
+        let found = match self.has_or_awaits(wish) {
+            Some(has) if has.len() == wish.count => known.hints(has, &BTreeSet::new(), wish.count, machine),
+            Some(_) => Vec::new(),
+            None => {
+                let free = self.available(wish, &BTreeSet::new());
+                known.hints(&free, reusable, wish.count, machine)
+            }
+        };
+        Some(found)
+    }
+
+    /// The same of a pod: `wish` is for all of its containers together, whose names are given.
+    pub(super) fn pod_hints(&self, wish: Wish<'_>, containers: &[&str], machine: NumaMask) -> Option<Vec<Hint>> {
+        let known = self.resources.get(wish.resource).filter(|known| known.has_places())?;
+        let of = |container: &&str| self.has_or_awaits(Wish { container, ..wish });
+        let has: BTreeSet<String> = containers.iter().filter_map(of).flatten().cloned().collect();
+        let found = match has.len() {
+            0 => known.hints(&self.available(wish, &BTreeSet::new()), &BTreeSet::new(), wish.count, machine),
+            count if count == wish.count => known.hints(&has, &BTreeSet::new(), wish.count, machine),
+            _ => Vec::new(),
+        };
+        Some(found)
     }
 
     /// What came of a reservation: an allocation, or nothing.
@@ -166,6 +317,7 @@ impl Ledger {
             reserved.retain(|id| !chosen.contains(id));
         }
         if let Some(answer) = answer {
+            self.held.remove(&(uid.to_owned(), container.to_owned(), resource.to_owned()));
             self.give(uid, container, resource, Allocation { devices: chosen, answer });
         }
     }
@@ -186,6 +338,7 @@ impl Ledger {
 
     /// True where the pod had something.
     pub(super) fn release(&mut self, uid: &str) -> bool {
+        self.held.retain(|(holder, _, _), _| holder != uid);
         self.pods.remove(uid).is_some()
     }
 
@@ -238,100 +391,4 @@ impl Ledger {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GPU: &str = "example.com/gpu";
-
-    fn set(ids: &[&str]) -> BTreeSet<String> {
-        ids.iter().map(|id| (*id).to_owned()).collect()
-    }
-
-    fn with(devices: &[(&str, bool)]) -> Ledger {
-        let mut ledger = Ledger::default();
-        let health = |healthy: bool| if healthy { HEALTHY } else { "Unhealthy" }.to_owned();
-        let told = devices.iter().map(|(id, ok)| Device { id: (*id).to_owned(), health: health(*ok), topology: None });
-        assert!(ledger.told(GPU, told.collect()));
-        ledger
-    }
-
-    fn take(ledger: &mut Ledger, uid: &str, container: &str, ids: &[&str]) {
-        assert!(ledger.reserve(GPU, &set(ids), &set(&[])));
-        ledger.settle((uid, container, GPU), set(ids), Some(ContainerAllocateResponse::default()));
-    }
-
-    #[test]
-    fn what_cannot_be_given_says_why() {
-        let none = set(&[]);
-        let ask =
-            |ledger: &Ledger, count: usize| ledger.choice("u", "c", GPU, count, &none).map(|choice| choice.is_some());
-        let unknown = "cannot allocate unregistered device example.com/gpu";
-        assert_eq!(ask(&Ledger::default(), 1), Err(unknown.to_owned()));
-        let sick = "no healthy devices present; cannot allocate unhealthy devices example.com/gpu";
-        assert_eq!(ask(&with(&[("a", false)]), 1), Err(sick.to_owned()));
-        let mut ledger = with(&[("a", true), ("b", true), ("c", false)]);
-        take(&mut ledger, "other", "c", &["a"]);
-        let few = "requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1";
-        assert_eq!(ask(&ledger, 2), Err(few.to_owned()));
-        assert_eq!(ask(&ledger, 1), Ok(true));
-        take(&mut ledger, "u", "c", &["b"]);
-        assert_eq!(ask(&ledger, 1), Ok(false), "it has what it asks for");
-        assert!(ask(&ledger, 2).is_err(), "a container does not ask for another number later");
-        assert!(ledger.release("other") && !ledger.release("other"));
-        assert_eq!(ledger.choice("v", "c", GPU, 1, &none).map(|c| c.map(|c| c.available)), Ok(Some(set(&["a"]))));
-    }
-
-    #[test]
-    fn what_is_being_given_is_not_given_twice() {
-        let mut ledger = with(&[("a", true)]);
-        assert!(ledger.reserve(GPU, &set(&["a"]), &set(&[])));
-        assert!(!ledger.reserve(GPU, &set(&["a"]), &set(&[])));
-        assert!(ledger.choice("u", "c", GPU, 1, &set(&[])).is_err());
-        // The plug-in died in the middle of it.
-        ledger.settle(("u", "c", GPU), set(&["a"]), None);
-        assert!(ledger.choice("u", "c", GPU, 1, &set(&[])).is_ok_and(|choice| choice.is_some()));
-        assert!(ledger.holders().is_empty());
-    }
-
-    #[test]
-    fn devices_of_init_containers_are_used_again() {
-        let mut ledger = with(&[("a", true), ("b", true)]);
-        take(&mut ledger, "u", "init", &["b"]);
-        let choice = ledger.choice("u", "main", GPU, 2, &set(&["b"])).expect("enough").expect("to choose");
-        assert_eq!((choice.available, choice.first), (set(&["a", "b"]), set(&["b"])));
-        assert!(ledger.reserve(GPU, &set(&["a", "b"]), &set(&["b"])));
-    }
-
-    #[test]
-    fn a_plugin_that_is_gone_leaves_nothing_to_use_and_later_nothing_at_all() {
-        let now = Instant::now();
-        let mut ledger = with(&[("a", true), ("b", false)]);
-        assert_eq!(ledger.amounts(now)[GPU], (2, 1));
-        ledger.gone(GPU, now);
-        assert_eq!(ledger.amounts(now)[GPU], (2, 0));
-        assert_eq!(ledger.amounts(now + GRACE)[GPU], (0, 0));
-        ledger.remember("example.com/known", now);
-        assert_eq!(ledger.amounts(now)["example.com/known"], (0, 0));
-    }
-
-    #[test]
-    fn devices_are_told_of_by_place() {
-        let mut ledger = Ledger::default();
-        let at = |id: &str, node: Option<i64>| Device {
-            id: id.to_owned(),
-            health: HEALTHY.to_owned(),
-            topology: node.map(|id| ferry_plugins::deviceplugin::TopologyInfo {
-                nodes: vec![ferry_plugins::deviceplugin::NumaNode { id }],
-            }),
-        };
-        ledger.told(GPU, vec![at("a", Some(0)), at("b", Some(1)), at("c", Some(0)), at("d", None)]);
-        take(&mut ledger, "u", "c", &["a", "b", "c"]);
-        let held = |nodes: &[i64], ids: &[&str]| Held {
-            resource: GPU.to_owned(),
-            devices: ids.iter().map(|id| (*id).to_owned()).collect(),
-            nodes: nodes.to_vec(),
-        };
-        assert_eq!(ledger.held("u")["c"], [held(&[0], &["a", "c"]), held(&[1], &["b"])]);
-        assert_eq!(ledger.healthy().len(), 3);
-    }
-}
+mod tests;

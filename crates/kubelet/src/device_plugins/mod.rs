@@ -1,11 +1,12 @@
 //! Device plug-ins: who has registered, which devices there are, and which container has which of them.
 //!
-//! [`ledger`] keeps the books and is pure, [`registration`] meets plug-ins, [`allocate`] gets devices for a pod,
-//! [`paced`] hears what they tell, [`checkpoint`] carries the books over a restart, [`given`] is what a container gets by
-//! them.
+//! [`ledger`] keeps the books and is pure, [`registration`] meets plug-ins, [`draft`] sets devices aside for a pod that is
+//! admitted, [`allocate`] gets them, [`paced`] hears what plug-ins tell, [`checkpoint`] carries the books over a restart,
+//! [`given`] is what a container gets by its devices.
 
 mod allocate;
 mod checkpoint;
+mod draft;
 mod given;
 mod ledger;
 mod paced;

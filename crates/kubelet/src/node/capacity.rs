@@ -90,7 +90,7 @@ impl HugePages {
 }
 
 /// A number of bytes in the largest unit that leaves it whole.
-fn binary(bytes: u64) -> String {
+pub(crate) fn binary(bytes: u64) -> String {
     let units = [(1_u64 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
     let fits = units.into_iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit));
     fits.map_or_else(|| bytes.to_string(), |(unit, name)| format!("{}{name}", bytes / unit))
@@ -98,7 +98,12 @@ fn binary(bytes: u64) -> String {
 
 /// The sizes of huge pages that the kernel knows.
 pub(crate) fn huge_pages() -> Vec<HugePages> {
-    let entries = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    huge_pages_in(Path::new("/sys/kernel/mm/hugepages"))
+}
+
+/// The same of one NUMA node: each has such a folder of its own.
+pub(crate) fn huge_pages_in(folder: &Path) -> Vec<HugePages> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<HugePages> = entries
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;

@@ -40,6 +40,12 @@ impl NodeResources {
         self.reserved(|reserved| reserved.cpu)
     }
 
+    /// Memory that is kept from pods, in bytes.
+    pub(crate) fn kept_memory(&self, has: &Capacity) -> u64 {
+        let kept = self.reserved(|reserved| reserved.memory).saturating_add(has.kept_memory);
+        u64::try_from(kept).unwrap_or(0)
+    }
+
     pub(crate) fn allocatable(&self, has: &Capacity) -> Allocatable {
         let left = |all: i64, reserved: i64, kept: i64| all.saturating_sub(reserved).saturating_sub(kept).max(0);
         Allocatable {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::{Enforcement, NodeResources, Quotas, Reserved, ResourcesError, Statements};
 use crate::cpu_manager::{CpuManagerPolicy, CpuSet};
+use crate::memory_manager::{MemoryManagerPolicy, reserved};
+use crate::topology_manager::TopologySettings;
 
 const FLAG: &str = "enforceNodeAllocatable (--enforce-node-allocatable)";
 
@@ -55,6 +57,13 @@ impl NodeResources {
                 .cpu_manager_reconcile_period
                 .filter(|period| !period.is_zero())
                 .unwrap_or(usual.cpu_manager_reconcile_period),
+            memory_manager: MemoryManagerPolicy::parse(said.memory_manager_policy.as_deref().unwrap_or("None"))?,
+            reserved_memory: reserved::parse(&said.reserved_memory)?,
+            topology: TopologySettings::parse(
+                said.topology_manager_policy.as_deref().unwrap_or("none"),
+                said.topology_manager_scope.as_deref().unwrap_or("container"),
+                &said.topology_manager_policy_options,
+            )?,
         })
     }
 }

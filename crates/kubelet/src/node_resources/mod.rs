@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::cpu_manager::{CpuManagerPolicy, CpuSet};
+use crate::memory_manager::{MemoryManagerPolicy, MemoryReservation};
+use crate::topology_manager::TopologySettings;
 pub(crate) use enforce::enforce;
 pub(crate) use reserved::Reserved;
 
@@ -30,6 +32,12 @@ pub struct Statements {
     pub cpu_manager_policy: Option<String>,
     pub cpu_manager_policy_options: BTreeMap<String, String>,
     pub cpu_manager_reconcile_period: Option<Duration>,
+    pub memory_manager_policy: Option<String>,
+    /// By NUMA node.
+    pub reserved_memory: Vec<(i64, BTreeMap<String, String>)>,
+    pub topology_manager_policy: Option<String>,
+    pub topology_manager_scope: Option<String>,
+    pub topology_manager_policy_options: BTreeMap<String, String>,
     /// The feature gate CPUManagerPolicyAlphaOptions.
     pub alpha_options: bool,
 }
@@ -105,6 +113,9 @@ pub struct NodeResources {
     pub(crate) quotas: Quotas,
     pub(crate) cpu_manager: CpuManagerPolicy,
     pub(crate) cpu_manager_reconcile_period: Duration,
+    pub(crate) memory_manager: MemoryManagerPolicy,
+    pub(crate) reserved_memory: Vec<MemoryReservation>,
+    pub(crate) topology: TopologySettings,
 }
 
 impl Default for NodeResources {
@@ -120,6 +131,9 @@ impl Default for NodeResources {
             quotas: Quotas::default(),
             cpu_manager: CpuManagerPolicy::None,
             cpu_manager_reconcile_period: Duration::from_secs(10),
+            memory_manager: MemoryManagerPolicy::None,
+            reserved_memory: Vec::new(),
+            topology: TopologySettings::default(),
         }
     }
 }

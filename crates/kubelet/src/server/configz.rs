@@ -8,6 +8,7 @@ use crate::backoff::go_duration;
 use crate::config::Config;
 use crate::cpu_manager::CpuManagerPolicy;
 use crate::eviction::{Amount, Threshold};
+use crate::memory_manager::MemoryReservation;
 use crate::memory_policy::SwapBehavior;
 use crate::node_resources::NodeResources;
 
@@ -59,9 +60,9 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "cgroupDriver": "cgroupfs",
         "cpuManagerPolicy": resources.cpu_manager.name(),
         "cpuManagerReconcilePeriod": go_duration(resources.cpu_manager_reconcile_period),
-        "memoryManagerPolicy": "None",
-        "topologyManagerPolicy": "none",
-        "topologyManagerScope": "container",
+        "memoryManagerPolicy": resources.memory_manager.name(),
+        "topologyManagerPolicy": resources.topology.policy.name(),
+        "topologyManagerScope": resources.topology.scope.name(),
         "maxPods": config.max_pods,
         "podCIDR": config.pod_cidr,
         "podPidsLimit": config.pod_pids.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)),
@@ -149,6 +150,13 @@ fn kept(resources: &NodeResources) -> Value {
     {
         kept["cpuManagerPolicyOptions"] = json!(options.given);
     }
+    if !resources.topology.given.is_empty() {
+        kept["topologyManagerPolicyOptions"] = json!(resources.topology.given);
+    }
+    if !resources.reserved_memory.is_empty() {
+        let of_node = |one: &MemoryReservation| json!({"numaNode": one.numa_node, "limits": one.given});
+        kept["reservedMemory"] = resources.reserved_memory.iter().map(of_node).collect();
+    }
     kept
 }
 
@@ -193,6 +201,11 @@ mod tests {
             enforce_node_allocatable: Some(Vec::new()),
             cpu_cfs_quota_period: Some(Duration::from_millis(5)),
             cpu_manager_policy: Some("static".to_owned()),
+            memory_manager_policy: Some("Static".to_owned()),
+            reserved_memory: vec![(1, [("memory".to_owned(), "1Gi".to_owned())].into())],
+            topology_manager_policy: Some("restricted".to_owned()),
+            topology_manager_scope: Some("pod".to_owned()),
+            topology_manager_policy_options: [("prefer-closest-numa-nodes".to_owned(), "1".to_owned())].into(),
             cpu_manager_policy_options: [("full-pcpus-only".to_owned(), "true".to_owned())].into(),
             ..Statements::default()
         })
@@ -203,5 +216,12 @@ mod tests {
         assert_eq!(told["reservedSystemCPUs"], "0-1");
         assert_eq!((&told["cpuManagerPolicy"], &told["cpuCFSQuotaPeriod"]), (&json!("static"), &json!("5ms")));
         assert_eq!(told["cpuManagerPolicyOptions"], json!({"full-pcpus-only": "true"}));
+        assert_eq!(told["memoryManagerPolicy"], "Static");
+        assert_eq!(told["reservedMemory"], json!([{"numaNode": 1, "limits": {"memory": "1Gi"}}]));
+        assert_eq!(
+            (&told["topologyManagerPolicy"], &told["topologyManagerScope"]),
+            (&json!("restricted"), &json!("pod"))
+        );
+        assert_eq!(told["topologyManagerPolicyOptions"], json!({"prefer-closest-numa-nodes": "1"}));
     }
 }

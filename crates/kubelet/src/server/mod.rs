@@ -158,10 +158,12 @@ impl Server {
                 "# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n\
                  # TYPE kubelet_running_pods gauge\nkubelet_running_pods {running}\n\
                  # HELP kubelet_node_name The node's name. The count is always 1.\n\
-                 # TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n{}{}{}{}",
+                 # TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n{}{}{}{}{}{}",
                 self.context.config.node_name,
                 self.context.pressure.ended.text(),
-                self.context.hardware.cpus.metrics(),
+                self.context.hardware.cpus.metrics(self.context.hardware.topology.alignments()),
+                self.context.hardware.memory.metrics(),
+                self.context.hardware.topology.metrics(),
                 self.connections.metrics("kubelet"),
                 self.tasks.runtime_metrics()
             ),

@@ -75,6 +75,8 @@ pub(crate) struct Placement {
     pub(crate) exclusive: bool,
     /// Where it may run, as the kernel writes sets; empty for anywhere.
     pub(crate) cpus: String,
+    /// The NUMA nodes that its memory comes from, as the kernel writes sets; empty for any.
+    pub(crate) memory_nodes: String,
 }
 
 pub(crate) fn linux(pod: &Pod, container: &Container, placement: &Placement) -> LinuxContainerResources {
@@ -89,6 +91,7 @@ pub(crate) fn linux(pod: &Pod, container: &Container, placement: &Placement) -> 
         cpu_period,
         cpu_quota,
         cpuset_cpus: placement.cpus.clone(),
+        cpuset_mems: placement.memory_nodes.clone(),
         memory_limit_in_bytes: size.memory,
         oom_score_adj: oom_score(pod, container, node_memory),
         hugepage_limits: huge_page_limits(container, &capacity::huge_pages()),
@@ -165,8 +168,15 @@ mod tests {
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
         let check = |enforced: bool, period: i64, exclusive: bool, want: (i64, i64)| {
             let quotas = Quotas { enforced, period };
-            let placement = Placement { quotas, exclusive, cpus: "0-1".to_owned(), ..Placement::default() };
+            let placement = Placement {
+                quotas,
+                exclusive,
+                cpus: "0-1".to_owned(),
+                memory_nodes: "0,2".to_owned(),
+                ..Placement::default()
+            };
             let linux = linux(&pod, &pod::containers(&pod)[0], &placement);
+            assert_eq!(linux.cpuset_mems, "0,2");
             assert_eq!((linux.cpu_quota, linux.cpu_period), want, "{enforced} {period} {exclusive}");
             assert_eq!((linux.cpu_shares, linux.cpuset_cpus.as_str()), (2048, "0-1"));
         };

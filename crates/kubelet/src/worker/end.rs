@@ -86,8 +86,7 @@ impl Worker {
 
     /// Tells how the pod ended. Devices are free before that is known: the scheduler gives them to the next pod at once.
     async fn report_end(&mut self, state: &PodState) {
-        self.context.hardware.devices.release(&self.uid).await;
-        self.context.hardware.cpus.give_back(&self.uid).await;
+        self.context.hardware.give_back(&self.uid).await;
         self.report(state, true);
     }
 

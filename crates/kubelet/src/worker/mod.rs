@@ -275,7 +275,7 @@ impl Worker {
         if starts || runs {
             // A pod that shrinks cannot get less than its containers still have: they go first, and it is tried again.
             let shrinks = actions.iter().any(|a| matches!(a, Action::Resize { .. }));
-            if !self.cannot_be_resized(state) && !self.apply_limits(shrinks) && starts {
+            if self.cannot_be_resized(state).is_none() && !self.apply_limits(shrinks) && starts {
                 return Next::Wait(self.later(RUNTIME_RETRY));
             }
             match self.mount_volumes(state).await {

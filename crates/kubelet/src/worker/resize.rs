@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::Worker;
 use crate::pod;
-use crate::runtime::{PodState, Record};
+use crate::runtime::PodState;
 use crate::spec::resources::{self, Size};
 
 /// What the running containers have been given, by container id.
@@ -62,22 +62,32 @@ impl Worker {
         }
     }
 
-    /// Whether the pod wants other processor time for what runs and cannot have it: CPUs are given out once.
-    pub(super) fn cannot_be_resized(&self, state: &PodState) -> bool {
-        let keeps = self.context.hardware.cpus.is_static() && pod::qos_class(&self.pod) == "Guaranteed";
-        let differs = |record: &Record| {
-            let wanted = pod::container(&self.pod, &record.name).map(|(_, container)| resources::size(&container));
-            wanted.zip(self.sizes.given.get(&record.id)).is_some_and(|(wanted, given)| wanted.shares != given.shares)
+    /// Why what runs cannot have what the pod wants for it: CPUs and memory are given out once.
+    pub(super) fn cannot_be_resized(&self, state: &PodState) -> Option<&'static str> {
+        if pod::qos_class(&self.pod) != "Guaranteed" {
+            return None;
+        }
+        let differs = |of: fn(&Size) -> i64| {
+            state.running().any(|record| {
+                let wanted = pod::container(&self.pod, &record.name).map(|(_, container)| resources::size(&container));
+                wanted.zip(self.sizes.given.get(&record.id)).is_some_and(|(wanted, given)| of(&wanted) != of(given))
+            })
         };
-        keeps && state.running().any(differs)
+        let hardware = &self.context.hardware;
+        if hardware.cpus.is_static() && differs(|size| size.shares) {
+            return Some("Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"");
+        }
+        if hardware.memory.is_static() && differs(|size| size.memory) {
+            return Some("Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"");
+        }
+        None
     }
 
     pub(super) async fn resize(&mut self, state: &PodState, id: &str, name: &str) {
         let pod = self.pod.clone();
         let Some((_, container)) = pod::container(&pod, name) else { return };
         let wanted = resources::size(&container);
-        if self.cannot_be_resized(state) {
-            let text = "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"";
+        if let Some(text) = self.cannot_be_resized(state) {
             self.events().pod(EventType::Warning, "ResizeInfeasible", text);
             self.sizes.refused.insert(id.to_owned(), wanted);
             return;

