@@ -23,6 +23,7 @@ use crate::logs::LogFiles;
 use crate::manifests::Mirrors;
 use crate::memory_manager::MemoryManager;
 use crate::memory_policy;
+use crate::metrics::Metrics;
 use crate::node::capacity::{self, Amounts};
 use crate::node_resources::Quotas;
 use crate::plugins::Plugins;
@@ -50,6 +51,7 @@ pub(crate) struct Context {
     pub(crate) users: Arc<UserNamespaces>,
     pub(crate) pressure: PressureState,
     pub(crate) shutdown: ShutdownState,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) images: Images,
     pub(crate) sources: Arc<Sources>,
     pub(crate) volumes: Volumes,

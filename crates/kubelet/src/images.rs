@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::backoff::{Backoff, RestartDelays, go_duration};
 use crate::credentials::{self, Credential};
 use crate::events::PodEvents;
+use crate::metrics::{self, Histogram, Metrics};
 use crate::pull_limits::PullLimits;
 use crate::pulled::PullRecords;
 use crate::runtime::Runtime;
@@ -45,12 +46,19 @@ pub(crate) struct Images {
     pulling: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     records: Arc<PullRecords>,
     limits: PullLimits,
+    metrics: Arc<Metrics>,
     clock: Clock,
 }
 
 impl Images {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>, records: PullRecords, limits: PullLimits, clock: Clock) -> Self {
-        Self { runtime, clock, pulling: Mutex::default(), records: Arc::new(records), limits }
+    pub(crate) fn new(
+        runtime: Arc<dyn Runtime>,
+        records: PullRecords,
+        limits: PullLimits,
+        metrics: Arc<Metrics>,
+        clock: Clock,
+    ) -> Self {
+        Self { runtime, clock, pulling: Mutex::default(), records: Arc::new(records), limits, metrics }
     }
 
     /// Asks or changes the records of who pulled what.
@@ -141,6 +149,8 @@ impl Images {
             Ok((found, pulling)) => {
                 let (pulled, waited) = (go_duration(pulling), go_duration(started.elapsed()));
                 let size = found.size;
+                let with = [("image_size_in_bytes", metrics::image_size(size))];
+                self.metrics.took(Histogram::ImagePull, &with, started.elapsed());
                 say(
                     EventType::Normal,
                     "Pulled",

@@ -32,6 +32,7 @@ mod manager;
 mod manifests;
 mod memory_manager;
 mod memory_policy;
+mod metrics;
 mod node;
 mod node_resources;
 mod plan;
@@ -182,7 +183,9 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let memory = memory.map_err(Error::Resources)?;
     let topology = topology_manager::TopologyManager::new(&config.resources.topology, numa);
     let topology = topology.map_err(Error::Resources)?;
-    let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint, config.settings.runtime_timeout).await?;
+    let metrics = Arc::<metrics::Metrics>::default();
+    let patience = config.settings.runtime_timeout;
+    let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint, patience, metrics.clone()).await?;
     let listener = match &config.tls {
         Some(tls) => {
             let bound = server::bind(config.listen_ip.unwrap_or(config.node_ip), config.port).await;
@@ -195,13 +198,20 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let waking = mailboxes.clone();
     let sources = Sources::new(client.clone(), &config.node_name, tasks, move |uid| waking.sources_changed(uid));
     let plugins = Arc::<plugins::Plugins>::default();
-    let (devices, dra) = (device_plugins::Devices::open(&config.root_dir, tasks), dra::Dra::open(&config.root_dir));
+    let devices = device_plugins::Devices::open(&config.root_dir, metrics.clone(), tasks);
+    let dra = dra::Dra::open(&config.root_dir);
     let records = pulled::PullRecords::open(&config.root_dir, config.image_credentials.clone(), clock.clone());
     let records = records.map_err(|source| Error::Folder { path: config.root_dir.join("image_manager"), source })?;
     let own_pods = Selection::fields(format!("spec.nodeName={}", config.node_name));
     let context = Arc::new(Context {
         recorder: Recorder::at_rate(client.clone(), "kubelet", &config.node_name, config.settings.events, tasks),
-        images: Images::new(runtime.clone(), records, PullLimits::new(config.settings.pulls), clock.clone()),
+        images: Images::new(
+            runtime.clone(),
+            records,
+            PullLimits::new(config.settings.pulls),
+            metrics.clone(),
+            clock.clone(),
+        ),
         volumes: Volumes::new(
             &config.root_dir,
             client.clone(),
@@ -248,7 +258,8 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             ended: Default::default(),
             images: collect::Images::new(clock.now()),
         },
-        shutdown: shutdown::ShutdownState::default(),
+        shutdown: shutdown::ShutdownState::open(&config.root_dir),
+        metrics,
         tasks: tasks.clone(),
         log_files: Arc::default(),
         probe_counts: Default::default(),
@@ -287,6 +298,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             Server {
                 context: context.clone(),
                 pods: pods.clone(),
+                mailboxes: mailboxes.clone(),
                 tasks: tasks.clone(),
                 last_seen: Default::default(),
                 connections: server::connections(),

@@ -38,6 +38,10 @@ impl Mailboxes {
         self.0.lock().values().filter(active).cloned().collect()
     }
 
+    pub(crate) fn all(&self) -> Vec<Arc<Mailbox>> {
+        self.0.lock().values().cloned().collect()
+    }
+
     /// Those of the pods of which something is left: they run, or they are being ended.
     pub(crate) fn unfinished(&self) -> Vec<Arc<Mailbox>> {
         self.0.lock().values().filter(|mailbox| !mailbox.is_finished()).cloned().collect()

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferry_client::{Change, EventType, Informer};
 use ferry_tasks::Tasks;
@@ -20,6 +20,7 @@ use crate::eviction;
 use crate::logs::{self, FolderWatch};
 use crate::mailboxes::{Admitted, Mailboxes};
 use crate::manifests::{self, Files, Manifests};
+use crate::metrics::Counter;
 use crate::pod;
 use crate::pod_task::PodTask;
 use crate::preempt;
@@ -135,6 +136,7 @@ impl Manager {
         let mailbox = Mailbox::new(pod.clone());
         let _admitted = self.admitted.begin(&uid);
         if let Some(why) = self.refusal(&pod).await {
+            self.context.metrics.refused(&why.reason);
             PodEvents { recorder: &self.context.recorder, pod: &pod }.pod(
                 EventType::Warning,
                 &why.reason,
@@ -349,10 +351,12 @@ impl Manager {
 
     /// Looks at all pods of the runtime: wakes the workers of those that changed, and removes those of nobody.
     async fn relist(&self, known: &mut HashMap<String, Glimpse>, cleaning: &mut Cleaning) {
+        let since = Instant::now();
         let seen = match self.context.runtime.glimpse().await {
             Ok(seen) => seen,
             Err(error) => return tracing::debug!("the runtime does not answer: {error}"),
         };
+        self.context.metrics.relisted(since);
         if *known != seen {
             self.context.runtime_state.changes.send_modify(|count| *count += 1);
         }
@@ -377,6 +381,7 @@ impl Manager {
     fn clean_orphan(&self, uid: String, glimpse: Glimpse, cleaning: Cleaning) {
         let context = self.context.clone();
         tracing::info!(pod = glimpse.name, namespace = glimpse.namespace, "removing what is left of a deleted pod");
+        context.metrics.count(Counter::OrphanedPods, &[]);
         self.tasks.spawn_until_stopped("orphan", async move {
             if let Ok(state) = context.runtime.pod(&uid).await {
                 let stops = state.running().map(|record| context.runtime.stop_container(&record.id, 2));

@@ -18,6 +18,7 @@ use crate::cpu_manager::CpuSet;
 use crate::device_plugins::Held;
 use crate::dra::{PreparedDevice, Shown};
 use crate::memory_manager::Block;
+use crate::metrics::Counter;
 use crate::pod;
 
 /// Before the socket is opened again, should that have failed.
@@ -42,12 +43,20 @@ pub(crate) async fn serve(context: Arc<Context>, pods: Informer<Pod>) {
     }
 }
 
+/// Of this API, as metrics tell it.
+const VERSION: [(&str, &str); 1] = [("server_api_version", "v1")];
+
 struct Lister {
     context: Arc<Context>,
     pods: Informer<Pod>,
 }
 
 impl Lister {
+    fn count(&self, kind: Counter) {
+        self.context.metrics.count(Counter::PodResourcesRequests, &VERSION);
+        self.context.metrics.count(kind, &VERSION);
+    }
+
     fn of_pod(&self, of: &Pod) -> PodResources {
         let uid = self.context.mirrors.runtime_uid(of).unwrap_or_else(|| pod::uid(of).to_owned());
         let (mut held, claims) = (self.context.hardware.devices.held(&uid), self.context.hardware.dra.shown(&uid));
@@ -119,6 +128,7 @@ fn claimed(driver: &str, device: &PreparedDevice) -> ClaimResource {
 #[async_trait::async_trait]
 impl PodResourcesLister for Lister {
     async fn list(&self, _: Request<ListPodResourcesRequest>) -> Result<Response<ListPodResourcesResponse>, Status> {
+        self.count(Counter::PodResourcesList);
         let active = self.pods.list().into_iter().filter(|of| !pod::is_terminal(pod::status(of)));
         let pod_resources = active.map(|of| self.of_pod(&of)).collect();
         Ok(Response::new(ListPodResourcesResponse { pod_resources }))
@@ -128,6 +138,7 @@ impl PodResourcesLister for Lister {
         &self,
         _: Request<AllocatableResourcesRequest>,
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
+        self.count(Counter::PodResourcesGetAllocatable);
         let healthy = self.context.hardware.devices.healthy().into_iter().map(devices).collect();
         let answer = AllocatableResourcesResponse {
             devices: healthy,
@@ -138,10 +149,12 @@ impl PodResourcesLister for Lister {
     }
 
     async fn get(&self, request: Request<GetPodResourcesRequest>) -> Result<Response<GetPodResourcesResponse>, Status> {
+        self.count(Counter::PodResourcesGet);
         let asked = request.into_inner();
         let found = self.pods.get(&asked.pod_namespace, &asked.pod_name);
         let found = found.filter(|of| !pod::is_terminal(pod::status(of)));
         let found = found.ok_or_else(|| {
+            self.context.metrics.count(Counter::PodResourcesGetErrors, &VERSION);
             Status::not_found(format!("pod {} in namespace {} not found", asked.pod_name, asked.pod_namespace))
         })?;
         Ok(Response::new(GetPodResourcesResponse { pod_resources: Some(self.of_pod(&found)) }))

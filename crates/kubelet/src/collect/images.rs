@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::context::Context;
+use crate::metrics::Counter;
 use crate::node::{self, capacity};
 
 /// When images are removed. Upstream's figures by default.
@@ -146,12 +147,13 @@ impl Images {
         Ok(in_order(known.values().cloned(), &in_use))
     }
 
-    async fn remove(&self, context: &Context, images: Vec<Known>) -> (u64, Vec<String>) {
+    async fn remove(&self, context: &Context, images: Vec<Known>, reason: &str) -> (u64, Vec<String>) {
         let (mut freed, mut errors) = (0_u64, Vec::new());
         for image in images {
             tracing::info!(image = image.id, size = image.size, "removing an unused image");
             match context.runtime.remove_image(&image.id).await {
                 Ok(()) => {
+                    context.metrics.count(Counter::ImagesCollected, &[("reason", reason)]);
                     self.known.lock().remove(&image.id);
                     freed = freed.saturating_add(image.size);
                 }
@@ -166,7 +168,7 @@ impl Images {
         let now = context.clock.now();
         let images = self.look(context, now).await?;
         let chosen = for_space(images, u64::MAX, context.config.images.minimum_age, now);
-        let (_, errors) = self.remove(context, chosen).await;
+        let (_, errors) = self.remove(context, chosen, "space").await;
         if errors.is_empty() { Ok(()) } else { Err(errors.join(", ")) }
     }
 
@@ -187,7 +189,7 @@ impl Images {
         let now = context.clock.now();
         let mut images = self.look(context, now).await?;
         let old = take_old(&mut images, settings.maximum_age, self.began, now);
-        let (_, errors) = self.remove(context, old).await;
+        let (_, errors) = self.remove(context, old, "age").await;
         if !errors.is_empty() {
             let age = crate::backoff::go_duration(settings.maximum_age);
             let errors = errors.join(", ");
@@ -208,7 +210,7 @@ impl Images {
         let enough = context.config.eviction.enough_room;
         let Some((bytes, percent)) = wanted(settings, disk.size, disk.available, enough) else { return Ok(()) };
         let chosen = for_space(images, bytes, settings.minimum_age, now);
-        let (freed, errors) = self.remove(context, chosen).await;
+        let (freed, errors) = self.remove(context, chosen, "space").await;
         if !errors.is_empty() {
             return Err(format!(
                 "wanted to free {bytes} bytes, but freed {freed} bytes space with errors in image deletion: {}",

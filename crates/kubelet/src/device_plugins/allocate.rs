@@ -1,6 +1,7 @@
 //! Devices for the containers of a pod: chosen from what is free, with the plug-in's advice, and given out by it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use ferry_plugins::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse, ContainerPreferredAllocationRequest,
@@ -10,6 +11,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::ledger::{Choice, Wish};
 use super::{Devices, Endpoint, Given};
+use crate::metrics::Histogram;
 use crate::{pod, quantity};
 
 /// Devices that an init container had, by resource: those that run after it may have the same.
@@ -82,7 +84,10 @@ impl Devices {
             }
             // Given back whatever happens, also when the pod ends meanwhile.
             let held = Reservation { devices: self, whose: (uid, container, resource), chosen: Some(chosen.clone()) };
-            let answer = ask(&endpoint, &chosen).await?;
+            let since = Instant::now();
+            let answer = ask(&endpoint, &chosen).await;
+            self.metrics.took(Histogram::DeviceAllocation, &[("resource_name", resource)], since.elapsed());
+            let answer = answer?;
             held.settle(answer);
             self.write().await;
             return Ok(chosen);

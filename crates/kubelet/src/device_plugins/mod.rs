@@ -29,6 +29,7 @@ pub(crate) use ledger::Held;
 use ledger::Ledger;
 pub(crate) use registration::serve;
 
+use crate::metrics::Metrics;
 use crate::node::capacity::Amounts;
 
 /// The interface's version; a plug-in names it when it registers.
@@ -45,6 +46,7 @@ struct Endpoint {
 
 pub(crate) struct Devices {
     folder: PathBuf,
+    metrics: Arc<Metrics>,
     tasks: Tasks,
     ledger: Mutex<Ledger>,
     endpoints: Mutex<BTreeMap<String, Endpoint>>,
@@ -56,7 +58,7 @@ pub(crate) struct Devices {
 
 impl Devices {
     /// With the books that an earlier kubelet of this node has left. Its plug-ins have to register again.
-    pub(crate) fn open(root_dir: &Path, tasks: &Tasks) -> Arc<Self> {
+    pub(crate) fn open(root_dir: &Path, metrics: Arc<Metrics>, tasks: &Tasks) -> Arc<Self> {
         let folder = root_dir.join("device-plugins");
         let ledger = checkpoint::read(&folder, Instant::now()).unwrap_or_else(|why| {
             tracing::warn!("which container has which device is not known any more: {why}");
@@ -64,6 +66,7 @@ impl Devices {
         });
         Arc::new(Self {
             folder,
+            metrics,
             tasks: tasks.clone(),
             ledger: Mutex::new(ledger),
             endpoints: Mutex::default(),
@@ -104,6 +107,12 @@ impl Devices {
     /// All healthy devices, by resource and place.
     pub(crate) fn healthy(&self) -> Vec<Held> {
         self.ledger.lock().healthy()
+    }
+
+    /// Devices that no plug-in has told of.
+    #[cfg(test)]
+    pub(crate) fn told(&self, resource: &str, devices: Vec<ferry_plugins::deviceplugin::Device>) {
+        self.ledger.lock().told(resource, devices);
     }
 
     /// Writes the books down. What cannot be written is told, and written with the next change.

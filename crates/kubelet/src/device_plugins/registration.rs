@@ -11,6 +11,7 @@ use ferry_plugins::{DevicePlugin, Request, Response, Routes, Status};
 use super::checkpoint;
 use super::paced::Paced;
 use super::{Devices, Endpoint, VERSION};
+use crate::metrics::Counter;
 
 const SOCKET: &str = "kubelet.sock";
 /// The Node tells of all of them, and has to stay an object that can be written.
@@ -103,6 +104,7 @@ impl Devices {
             generation
         };
         tracing::info!("a device plug-in for {resource} has registered");
+        self.metrics.count(Counter::DevicePluginRegistrations, &[("resource_name", resource)]);
         let (devices, resource) = (self.clone(), resource.to_owned());
         self.tasks.spawn_until_stopped("device plug-in", async move {
             devices.follow(&resource, &plugin, generation).await;
@@ -162,7 +164,7 @@ mod tests {
     async fn a_node_has_no_end_of_resources() {
         let folder = tempfile::tempdir().expect("a folder");
         let tasks = ferry_tasks::Tasks::new("test");
-        let devices = Devices::open(folder.path(), &tasks);
+        let devices = Devices::open(folder.path(), Arc::default(), &tasks);
         let register =
             |name: &str| devices.register(name, &folder.path().join("nobody.sock"), DevicePluginOptions::default());
         for number in 0..MOST_RESOURCES {

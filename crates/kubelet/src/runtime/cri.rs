@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ferry_cri::{Code, ConnectError, CriClient, v1};
@@ -13,29 +13,36 @@ use parking_lot::Mutex;
 
 use super::model::{self, PodState, Record, RunState, Sandbox, label};
 use super::{Abilities, Glimpse, Result, Running, Runtime, RuntimeError};
+use crate::metrics::{Counter, Histogram, Metrics};
 
 pub(crate) struct CriRuntime {
     client: CriClient,
     name: String,
     version: String,
+    metrics: Arc<Metrics>,
     /// Records of containers that have ended: they do not change any more, so that one question each is enough.
     ended: Mutex<HashMap<String, Record>>,
 }
 
 impl CriRuntime {
-    pub(crate) async fn connect(endpoint: &str, patience: Duration) -> std::result::Result<Arc<Self>, ConnectError> {
+    pub(crate) async fn connect(
+        endpoint: &str,
+        patience: Duration,
+        metrics: Arc<Metrics>,
+    ) -> std::result::Result<Arc<Self>, ConnectError> {
         let (client, version) = CriClient::connect(endpoint).await?;
         Ok(Arc::new(Self {
             client: client.with_patience(patience),
             name: version.runtime_name,
             version: version.runtime_version,
+            metrics,
             ended: Mutex::new(HashMap::new()),
         }))
     }
 
     async fn sandbox(&self, listed: v1::PodSandbox) -> Result<Option<Sandbox>> {
         let request = v1::PodSandboxStatusRequest { pod_sandbox_id: listed.id.clone(), verbose: false };
-        let status = match self.client.pod_sandbox_status(request).await {
+        let status = match self.metrics.of_runtime("podsandbox_status", self.client.pod_sandbox_status(request)).await {
             Ok(response) => response.status.unwrap_or_default(),
             // Removed since it was listed.
             Err(status) if status.code() == Code::NotFound => return Ok(None),
@@ -57,7 +64,7 @@ impl CriRuntime {
             return Ok(Some(known.clone()));
         }
         let request = v1::ContainerStatusRequest { container_id: listed.id.clone(), verbose: false };
-        let status = match self.client.container_status(request).await {
+        let status = match self.metrics.of_runtime("container_status", self.client.container_status(request)).await {
             Ok(response) => response.status.unwrap_or_default(),
             Err(status) if status.code() == Code::NotFound => return Ok(None),
             Err(status) => return Err(status.into()),
@@ -119,18 +126,23 @@ impl Runtime for CriRuntime {
     }
 
     async fn conditions(&self) -> Result<Vec<v1::RuntimeCondition>> {
-        let response = self.client.status(v1::StatusRequest { verbose: false }).await?;
+        let response =
+            self.metrics.of_runtime("status", self.client.status(v1::StatusRequest { verbose: false })).await?;
         Ok(response.status.unwrap_or_default().conditions)
     }
 
     async fn abilities(&self) -> Result<Abilities> {
-        Ok(Abilities::read(self.client.status(v1::StatusRequest { verbose: false }).await?))
+        Ok(Abilities::read(
+            self.metrics.of_runtime("status", self.client.status(v1::StatusRequest { verbose: false })).await?,
+        ))
     }
 
     async fn glimpse(&self) -> Result<HashMap<String, Glimpse>> {
         let (sandboxes, containers) = futures::try_join!(
-            self.client.list_pod_sandbox(v1::ListPodSandboxRequest::default()),
-            self.client.list_containers(v1::ListContainersRequest::default()),
+            self.metrics
+                .of_runtime("list_podsandbox", self.client.list_pod_sandbox(v1::ListPodSandboxRequest::default())),
+            self.metrics
+                .of_runtime("list_containers", self.client.list_containers(v1::ListContainersRequest::default())),
         )?;
         let mut pods: BTreeMap<String, Glimpse> = BTreeMap::new();
         for sandbox in &sandboxes.items {
@@ -139,10 +151,18 @@ impl Runtime for CriRuntime {
             pod.namespace = sandbox.labels.get(label::POD_NAMESPACE).cloned().unwrap_or_default();
             pod.name = sandbox.labels.get(label::POD_NAME).cloned().unwrap_or_default();
             pod.parts.push((sandbox.id.clone(), sandbox.state));
+            pod.has_sandbox |= sandbox.state() == v1::PodSandboxState::SandboxReady;
         }
         for container in &containers.containers {
             let Some(uid) = container.labels.get(label::POD_UID) else { continue };
-            pods.entry(uid.clone()).or_default().parts.push((container.id.clone(), container.state));
+            let pod = pods.entry(uid.clone()).or_default();
+            pod.parts.push((container.id.clone(), container.state));
+            pod.containers.push(match container.state() {
+                v1::ContainerState::ContainerCreated => "created",
+                v1::ContainerState::ContainerRunning => "running",
+                v1::ContainerState::ContainerExited => "exited",
+                v1::ContainerState::ContainerUnknown => "unknown",
+            });
         }
         // Forget what the runtime has forgotten.
         let mut ended = self.ended.lock();
@@ -155,6 +175,7 @@ impl Runtime for CriRuntime {
             .into_iter()
             .map(|(uid, mut pod)| {
                 pod.parts.sort();
+                pod.containers.sort_unstable();
                 (uid, pod)
             })
             .collect())
@@ -163,7 +184,13 @@ impl Runtime for CriRuntime {
     async fn running(&self) -> Result<Vec<Running>> {
         let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
         let filter = v1::ContainerFilter { state: Some(state), ..Default::default() };
-        let listed = self.client.list_containers(v1::ListContainersRequest { filter: Some(filter) }).await?;
+        let listed = self
+            .metrics
+            .of_runtime(
+                "list_containers",
+                self.client.list_containers(v1::ListContainersRequest { filter: Some(filter) }),
+            )
+            .await?;
         let running = listed.containers.into_iter().filter_map(|mut container| {
             let uid = container.labels.remove(label::POD_UID)?;
             let name = container.labels.remove(label::CONTAINER_NAME)?;
@@ -176,8 +203,14 @@ impl Runtime for CriRuntime {
         let sandboxes = v1::PodSandboxFilter { label_selector: of_pod(uid), ..Default::default() };
         let containers = v1::ContainerFilter { label_selector: of_pod(uid), ..Default::default() };
         let (sandboxes, containers) = futures::try_join!(
-            self.client.list_pod_sandbox(v1::ListPodSandboxRequest { filter: Some(sandboxes) }),
-            self.client.list_containers(v1::ListContainersRequest { filter: Some(containers) }),
+            self.metrics.of_runtime(
+                "list_podsandbox",
+                self.client.list_pod_sandbox(v1::ListPodSandboxRequest { filter: Some(sandboxes) })
+            ),
+            self.metrics.of_runtime(
+                "list_containers",
+                self.client.list_containers(v1::ListContainersRequest { filter: Some(containers) })
+            ),
         )?;
         let sandboxes = futures::future::try_join_all(sandboxes.items.into_iter().map(|s| self.sandbox(s)));
         let records = futures::future::try_join_all(containers.containers.iter().map(|c| self.record(c)));
@@ -191,7 +224,7 @@ impl Runtime for CriRuntime {
     }
 
     async fn events(&self) -> Result<Option<BoxStream<'static, String>>> {
-        let mut stream = match self.client.container_events().await {
+        let mut stream = match self.metrics.of_runtime("get_container_events", self.client.container_events()).await {
             Ok(stream) => stream,
             Err(status) if status.code() == Code::Unimplemented => return Ok(None),
             Err(status) => return Err(status.into()),
@@ -211,41 +244,63 @@ impl Runtime for CriRuntime {
 
     async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String> {
         let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
-        Ok(self.client.run_pod_sandbox(request).await?.pod_sandbox_id)
+        let (since, with) = (Instant::now(), [("runtime_handler", handler)]);
+        let made = self.metrics.of_runtime("run_podsandbox", self.client.run_pod_sandbox(request)).await;
+        self.metrics.took(Histogram::RunSandbox, &with, since.elapsed());
+        if made.is_err() {
+            self.metrics.count(Counter::RunSandboxErrors, &with);
+        }
+        Ok(made?.pod_sandbox_id)
     }
 
     async fn stop_sandbox(&self, id: &str) -> Result<()> {
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        gone_is_fine(self.client.stop_pod_sandbox(request).await.map(|_| ()))
+        gone_is_fine(
+            self.metrics.of_runtime("stop_podsandbox", self.client.stop_pod_sandbox(request)).await.map(|_| ()),
+        )
     }
 
     async fn remove_sandbox(&self, id: &str) -> Result<()> {
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        gone_is_fine(self.client.remove_pod_sandbox(request).await.map(|_| ()))
+        gone_is_fine(
+            self.metrics.of_runtime("remove_podsandbox", self.client.remove_pod_sandbox(request)).await.map(|_| ()),
+        )
     }
 
     async fn create_container(&self, request: v1::CreateContainerRequest) -> Result<String> {
-        Ok(self.client.create_container(request).await?.container_id)
+        Ok(self.metrics.of_runtime("create_container", self.client.create_container(request)).await?.container_id)
     }
 
     async fn start_container(&self, id: &str) -> Result<()> {
-        self.client.start_container(v1::StartContainerRequest { container_id: id.to_owned() }).await?;
+        self.metrics
+            .of_runtime(
+                "start_container",
+                self.client.start_container(v1::StartContainerRequest { container_id: id.to_owned() }),
+            )
+            .await?;
         Ok(())
     }
 
     async fn stop_container(&self, id: &str, grace_seconds: i64) -> Result<()> {
         let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: grace_seconds };
-        gone_is_fine(self.client.stop_container(request).await)
+        gone_is_fine(self.metrics.of_runtime("stop_container", self.client.stop_container(request)).await)
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
         let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
-        gone_is_fine(self.client.remove_container(request).await.map(|_| ()))
+        gone_is_fine(
+            self.metrics.of_runtime("remove_container", self.client.remove_container(request)).await.map(|_| ()),
+        )
     }
 
     async fn container(&self, id: &str) -> Result<v1::ContainerStatus> {
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        Ok(self.client.container_status(request).await?.status.unwrap_or_default())
+        Ok(self
+            .metrics
+            .of_runtime("container_status", self.client.container_status(request))
+            .await?
+            .status
+            .unwrap_or_default())
     }
 
     async fn update_resources(&self, id: &str, amounts: v1::LinuxContainerResources) -> Result<()> {
@@ -254,54 +309,79 @@ impl Runtime for CriRuntime {
             linux: Some(amounts),
             ..v1::UpdateContainerResourcesRequest::default()
         };
-        self.client.update_container_resources(request).await?;
+        self.metrics.of_runtime("update_container", self.client.update_container_resources(request)).await?;
         Ok(())
     }
 
     async fn usage(&self) -> Result<Vec<v1::ContainerStats>> {
-        Ok(self.client.list_container_stats(v1::ListContainerStatsRequest::default()).await?.stats)
+        Ok(self
+            .metrics
+            .of_runtime(
+                "list_container_stats",
+                self.client.list_container_stats(v1::ListContainerStatsRequest::default()),
+            )
+            .await?
+            .stats)
     }
 
     async fn reopen_log(&self, id: &str) -> Result<()> {
-        self.client.reopen_container_log(v1::ReopenContainerLogRequest { container_id: id.to_owned() }).await?;
+        self.metrics
+            .of_runtime(
+                "reopen_container_log",
+                self.client.reopen_container_log(v1::ReopenContainerLogRequest { container_id: id.to_owned() }),
+            )
+            .await?;
         Ok(())
     }
 
     async fn exec(&self, id: &str, command: Vec<String>, timeout_seconds: i64) -> Result<v1::ExecSyncResponse> {
         let request = v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command, timeout: timeout_seconds };
-        Ok(self.client.exec_sync(request).await?)
+        Ok(self.metrics.of_runtime("exec_sync", self.client.exec_sync(request)).await?)
     }
 
     async fn exec_url(&self, request: v1::ExecRequest) -> Result<String> {
-        Ok(self.client.exec(request).await?.url)
+        Ok(self.metrics.of_runtime("exec", self.client.exec(request)).await?.url)
     }
 
     async fn attach_url(&self, request: v1::AttachRequest) -> Result<String> {
-        Ok(self.client.attach(request).await?.url)
+        Ok(self.metrics.of_runtime("attach", self.client.attach(request)).await?.url)
     }
 
     async fn port_forward_url(&self, request: v1::PortForwardRequest) -> Result<String> {
-        Ok(self.client.port_forward(request).await?.url)
+        Ok(self.metrics.of_runtime("port_forward", self.client.port_forward(request)).await?.url)
     }
 
     async fn image(&self, image: &str) -> Result<Option<v1::Image>> {
         let image = v1::ImageSpec { image: image.to_owned(), ..v1::ImageSpec::default() };
         let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
-        Ok(self.client.image_status(request).await?.image.filter(|i| !i.id.is_empty()))
+        Ok(self
+            .metrics
+            .of_runtime("image_status", self.client.image_status(request))
+            .await?
+            .image
+            .filter(|i| !i.id.is_empty()))
     }
 
     async fn images(&self) -> Result<Vec<v1::Image>> {
-        Ok(self.client.list_images(v1::ListImagesRequest::default()).await?.images)
+        Ok(self
+            .metrics
+            .of_runtime("list_images", self.client.list_images(v1::ListImagesRequest::default()))
+            .await?
+            .images)
     }
 
     async fn remove_image(&self, id: &str) -> Result<()> {
         let image = v1::ImageSpec { image: id.to_owned(), ..v1::ImageSpec::default() };
         let request = v1::RemoveImageRequest { image: Some(image) };
-        gone_is_fine(self.client.remove_image(request).await.map(|_| ()))
+        gone_is_fine(self.metrics.of_runtime("remove_image", self.client.remove_image(request)).await.map(|_| ()))
     }
 
     async fn images_in_use(&self) -> Result<HashSet<String>> {
-        let listed = self.client.list_containers(v1::ListContainersRequest::default()).await?.containers;
+        let listed = self
+            .metrics
+            .of_runtime("list_containers", self.client.list_containers(v1::ListContainersRequest::default()))
+            .await?
+            .containers;
         let names = listed.into_iter().flat_map(|container| {
             [container.image_ref, container.image_id, container.image.map(|i| i.image).unwrap_or_default()]
         });
@@ -309,13 +389,17 @@ impl Runtime for CriRuntime {
     }
 
     async fn image_folder(&self) -> Result<Option<PathBuf>> {
-        let told = self.client.image_fs_info(v1::ImageFsInfoRequest::default()).await?.image_filesystems;
+        let told = self
+            .metrics
+            .of_runtime("image_fs_info", self.client.image_fs_info(v1::ImageFsInfoRequest::default()))
+            .await?
+            .image_filesystems;
         let mut places = told.into_iter().filter_map(|place| place.fs_id).map(|id| PathBuf::from(id.mountpoint));
         Ok(places.find(|place| place.is_absolute()))
     }
 
     async fn pull(&self, request: v1::PullImageRequest) -> Result<String> {
-        Ok(self.client.pull_image(request).await?.image_ref)
+        Ok(self.metrics.of_runtime("pull_image", self.client.pull_image(request)).await?.image_ref)
     }
 }
 

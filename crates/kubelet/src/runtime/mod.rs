@@ -45,6 +45,10 @@ pub(crate) struct Glimpse {
     pub(crate) name: String,
     /// Sandbox and container ids with their states, sorted.
     pub(crate) parts: Vec<(String, i32)>,
+    /// Whether a sandbox of it runs.
+    pub(crate) has_sandbox: bool,
+    /// The states of its containers, as metrics name them.
+    pub(crate) containers: Vec<&'static str>,
 }
 
 /// A container that runs, and whose it is.

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use ferry_client::Informer;
 pub(crate) use ferry_connections::Body;
 use ferry_connections::{Connections, Handler, Limits, Protocols, Received};
+use ferry_metrics::{Kind, Page, labels};
 use ferry_tasks::Tasks;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -33,6 +34,8 @@ use access::Access;
 use crate::config::Tls;
 use crate::context::Context;
 use crate::local_volumes::LocalVolumes;
+use crate::mailboxes::Mailboxes;
+use crate::metrics::Gauges;
 use crate::runtime::{self, PodState};
 use crate::settings::Endpoints;
 
@@ -43,6 +46,7 @@ const HELD_BYTES: usize = 64 << 20;
 pub(crate) struct Server {
     pub(crate) context: Arc<Context>,
     pub(crate) pods: Informer<Pod>,
+    pub(crate) mailboxes: Mailboxes,
     pub(crate) tasks: Tasks,
     pub(crate) last_seen: usage::LastSeen,
     pub(crate) connections: Connections,
@@ -121,7 +125,7 @@ impl Server {
                 Some(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
             },
             ["pods"] => self.pod_list(),
-            ["metrics"] => self.metrics(),
+            ["metrics"] => self.metrics().await,
             ["metrics", "cadvisor"] => self.cadvisor_metrics().await,
             ["metrics", "probes"] => text(StatusCode::OK, self.context.probe_counts.text()),
             ["configz"] => json(&configz::document(&self.context.config, self.context.port())),
@@ -149,25 +153,33 @@ impl Server {
         json(&serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
     }
 
-    fn metrics(&self) -> Response<Body> {
-        let pods = self.pods.list();
-        let running = pods.iter().filter(|p| crate::pod::status(p).phase.as_deref() == Some("Running")).count();
-        text(
-            StatusCode::OK,
-            format!(
-                "# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n\
-                 # TYPE kubelet_running_pods gauge\nkubelet_running_pods {running}\n\
-                 # HELP kubelet_node_name The node's name. The count is always 1.\n\
-                 # TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n{}{}{}{}{}{}",
-                self.context.config.node_name,
-                self.context.pressure.ended.text(),
-                self.context.hardware.cpus.metrics(self.context.hardware.topology.alignments()),
-                self.context.hardware.memory.metrics(),
-                self.context.hardware.topology.metrics(),
-                self.connections.metrics("kubelet"),
-                self.tasks.runtime_metrics()
-            ),
-        )
+    async fn metrics(&self) -> Response<Body> {
+        let context = &self.context;
+        // What the runtime does not tell now is left out of the sums.
+        let seen = context.runtime.glimpse().await.unwrap_or_default();
+        let volumes = context.volumes.claim_stats.metrics().await;
+        let mut page = Page::new();
+        let node = labels([("node", context.config.node_name.as_str())]);
+        let help = "The node's name. The count is always 1.";
+        page.family("kubelet_node_name", Kind::Gauge, help).sample(&node, 1);
+        let version = if context.machine.swap.unified { 2 } else { 1 };
+        let help = "cgroup version on the hosts.";
+        page.family("kubelet_cgroup_version", Kind::Gauge, help).sample("", version);
+        for text in [
+            Gauges::read(&self.mailboxes, seen.values()).text(),
+            context.metrics.text(),
+            volumes,
+            context.shutdown.metrics(),
+            context.pressure.ended.text(),
+            context.hardware.cpus.metrics(context.hardware.topology.alignments()),
+            context.hardware.memory.metrics(),
+            context.hardware.topology.metrics(),
+            self.connections.metrics("kubelet"),
+            self.tasks.runtime_metrics(),
+        ] {
+            page.append(&text);
+        }
+        text(StatusCode::OK, page.into_text())
     }
 }
 

@@ -4,8 +4,9 @@
 mod bus;
 mod logind;
 mod plan;
+mod times;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::status::WaitReason;
 use crate::worker::{Mailbox, Verdict};
 use logind::Logind;
 pub use plan::ShutdownPeriod;
+use times::LastShutdown;
 
 /// What the node's condition says of it.
 pub(crate) const STATUS: &str = "node is shutting down";
@@ -41,22 +43,28 @@ impl Default for LogindPlaces {
     }
 }
 
-/// Whether the machine is about to go down.
-pub(crate) struct ShutdownState(watch::Sender<bool>);
-
-impl Default for ShutdownState {
-    fn default() -> Self {
-        Self(watch::Sender::new(false))
-    }
+/// Whether the machine is about to go down, and when it last did.
+pub(crate) struct ShutdownState {
+    on: watch::Sender<bool>,
+    last: LastShutdown,
 }
 
 impl ShutdownState {
+    pub(crate) fn open(root_dir: &Path) -> Self {
+        Self { on: watch::Sender::new(false), last: LastShutdown::open(root_dir) }
+    }
+
     pub(crate) fn changes(&self) -> watch::Receiver<bool> {
-        self.0.subscribe()
+        self.on.subscribe()
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        *self.0.borrow()
+        *self.on.borrow()
+    }
+
+    /// In the format of Prometheus.
+    pub(crate) fn metrics(&self) -> String {
+        self.last.metrics()
     }
 
     /// A node that goes down takes no pods.
@@ -68,7 +76,7 @@ impl ShutdownState {
     }
 
     fn set(&self, on: bool) {
-        self.0.send_replace(on);
+        self.on.send_replace(on);
     }
 }
 
@@ -101,7 +109,9 @@ async fn follow(context: &Arc<Context>, mailboxes: &Mailboxes) -> Result<std::co
         context.recorder.event_for(node::reference(context), EventType::Normal, "NodeShutdown", message);
         context.shutdown.set(goes_down);
         if goes_down {
+            context.shutdown.last.begins(context.clock.now());
             end_pods(context, mailboxes).await;
+            context.shutdown.last.ends(context.clock.now());
             // The machine goes down once nobody holds it any more.
             drop(lock.take());
         } else {

@@ -26,6 +26,10 @@ pub(super) struct Claimed {
 }
 
 impl Claimed {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn of(pod: &Pod, volume: &Volume) -> Option<Self> {
         if let Some(source) = &volume.persistent_volume_claim {
             let read_only = source.read_only == Some(true);

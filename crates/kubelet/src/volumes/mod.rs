@@ -2,6 +2,7 @@
 
 mod atomic;
 mod certificates;
+mod claim_stats;
 mod claims;
 mod content;
 mod csi;
@@ -35,6 +36,7 @@ use crate::sources::Sources;
 use crate::spec::fields::Surroundings;
 use crate::spec::room::Room;
 use certificates::Certificates;
+use claim_stats::ClaimStats;
 #[cfg(test)]
 pub(crate) use claims::note_local_volume;
 pub(crate) use claims::uses_local_volume;
@@ -113,6 +115,7 @@ pub(crate) struct Volumes {
     shares: Shares,
     disks: Disks,
     single_users: SingleUsers,
+    pub(crate) claim_stats: ClaimStats,
 }
 
 impl Volumes {
@@ -132,7 +135,8 @@ impl Volumes {
         let shares = Shares::new(programs, jobs);
         let root = root.join("pods");
         let (tokens, single_users) = (Tokens::new(client.clone(), clock), SingleUsers::read(&root));
-        Self { root, tokens, certificates, client, sources, csi, shares, disks, single_users }
+        let claim_stats = ClaimStats::default();
+        Self { root, tokens, certificates, client, sources, csi, shares, disks, single_users, claim_stats }
     }
 
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
@@ -160,6 +164,12 @@ impl Volumes {
             mounted.places.insert(volume.name.clone(), Place { path, read_only, device });
             mounted.refresh_at = [mounted.refresh_at, refresh_at].into_iter().flatten().min();
         }
+        let claims = pod::spec(pod).volumes.iter().flatten().filter_map(|volume| {
+            let place = mounted.places.get(&volume.name).filter(|place| !place.device)?;
+            let claim = (pod::namespace(pod).to_owned(), Claimed::of(pod, volume)?.name().to_owned());
+            Some((claim, place.path.clone()))
+        });
+        self.claim_stats.put(pod::uid(pod), claims.collect());
         Ok(mounted)
     }
 
@@ -227,6 +237,7 @@ impl Volumes {
 
     /// Removes everything that was made for a pod.
     pub(crate) async fn remove(&self, uid: &str) -> Result<(), String> {
+        self.claim_stats.forget(uid);
         self.tokens.forget(uid);
         self.certificates.forget(uid);
         self.csi.unmount(uid).await?;

@@ -1,5 +1,6 @@
 //! One worker per pod: looks at the runtime, asks the planner what to do, does it, tells the API server, and again.
 
+mod counted;
 mod end;
 mod kill;
 mod mailbox;
@@ -10,7 +11,7 @@ mod start;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferry_client::EventType;
 use ferry_tasks::Tasks;
@@ -24,6 +25,7 @@ use crate::cgroups::{self, Amounts};
 use crate::context::Context;
 use crate::events::PodEvents;
 use crate::images::PullBackoffs;
+use crate::metrics::Histogram;
 use crate::plan::{self, Action, Step, Waiting};
 use crate::pod;
 use crate::probes::Probes;
@@ -62,6 +64,8 @@ pub(crate) struct Worker {
     gated: Option<String>,
     /// Containers that were killed in the last look because their definition changed.
     replaced: HashSet<String>,
+    /// When this kubelet first saw the pod; nothing once it has run.
+    first_seen: Option<Instant>,
 }
 
 /// What failed before, and when it is tried again.
@@ -107,6 +111,7 @@ impl Worker {
             recursive_read_only: false,
             gated: None,
             replaced: HashSet::new(),
+            first_seen: Some(Instant::now()),
         }
     }
 
@@ -122,8 +127,17 @@ impl Worker {
     }
 
     pub(crate) async fn run(mut self) {
+        let containers = pod::containers(&self.pod).len() as f64;
+        self.context.metrics.observe(Histogram::ContainersPerPod, &[], containers);
+        let mut operation = "create";
         loop {
+            let (since, version) = (Instant::now(), self.pod.metadata.resource_version.clone());
             let next = self.look().await;
+            if operation != "create" && version != self.pod.metadata.resource_version {
+                operation = "update";
+            }
+            self.context.metrics.took(Histogram::PodWorker, &[("operation_type", operation)], since.elapsed());
+            operation = "sync";
             let wake = self.mailbox.wake.clone();
             match next {
                 Next::Look => {}
@@ -224,13 +238,17 @@ impl Worker {
     }
 
     fn report(&mut self, state: &PodState, over: bool) {
-        self.status = self.make_status(state, over);
+        let next = self.make_status(state, over);
+        self.count_changes(&next);
+        self.status = next;
         self.reporter.report(&self.status);
     }
 
     /// A container is about to be started again, for it was killed to get its new definition: its pod is not ready only when that takes long.
     fn report_after_start(&mut self, state: &PodState) {
         let absent = self.make_status(state, false);
+        self.count_changes(&absent);
+        self.status = absent.clone();
         self.reporter.report_after(self.context.config.settings.replaced_told_after, absent);
     }
 

@@ -7,6 +7,7 @@ use ferry_cri::v1::{PodSandboxConfig, UserNamespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::Worker;
+use crate::metrics::Counter;
 use crate::pod;
 use crate::runtime::PodState;
 use crate::spec::{dns, sandbox};
@@ -67,6 +68,11 @@ impl Worker {
     }
 
     pub(super) async fn create_sandbox(&mut self, attempt: u32) {
+        let has_users = pod::spec(&self.pod).host_users == Some(false);
+        self.context.metrics.count(Counter::StartedPods, &[]);
+        if has_users {
+            self.context.metrics.count(Counter::StartedUserNamespacedPods, &[]);
+        }
         if attempt > 0 && self.backoffs.sandbox_failures == 0 {
             let message = "Pod sandbox changed, it will be killed and re-created.";
             self.events().pod(EventType::Normal, "SandboxChanged", message);
@@ -102,6 +108,10 @@ impl Worker {
                 self.backoffs.sandbox_not_before = None;
             }
             Err(why) => {
+                self.context.metrics.count(Counter::StartedPodErrors, &[]);
+                if has_users {
+                    self.context.metrics.count(Counter::StartedUserNamespacedPodErrors, &[]);
+                }
                 self.events().pod(
                     EventType::Warning,
                     "FailedCreatePodSandBox",
@@ -115,6 +125,7 @@ impl Worker {
     /// Devices are given out to a pod once: one that cannot have them does not run here.
     fn refuse_for_devices(&mut self, why: &str) {
         let reason = "UnexpectedAdmissionError";
+        self.context.metrics.refused(reason);
         let message = format!("Allocate failed due to {why}, which is unexpected");
         self.events().pod(EventType::Warning, reason, message.clone());
         let message = format!("Pod was rejected: {message}");

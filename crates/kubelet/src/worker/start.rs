@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Container, Secret};
 use super::Worker;
 use crate::events::PodEvents;
 use crate::images::Image;
+use crate::metrics::{self, Counter};
 use crate::pod::{self, Role};
 use crate::runtime::{self, PodState, RunState};
 use crate::sources::missing;
@@ -58,6 +59,8 @@ impl Worker {
             let backoff = self.next_restart(name, ended, now);
             self.backoffs.restarts.insert(name.to_owned(), backoff);
         }
+        let kind = metrics::container_type(role);
+        self.context.metrics.count(Counter::StartedContainers, &[("container_type", kind)]);
         match self.try_start(state, &container, role, restart_count).await {
             Ok(()) => {
                 self.reasons.remove(name);
@@ -65,6 +68,8 @@ impl Worker {
                 self.backoffs.told.remove(name);
             }
             Err(failed) => {
+                let with = [("container_type", kind), ("code", failed.why.reason.as_str())];
+                self.context.metrics.count(Counter::StartedContainerErrors, &with);
                 let later = now.checked_add(RETRY).unwrap_or(now);
                 self.backoffs.not_before.insert(name.to_owned(), failed.not_before.unwrap_or(later));
                 self.reasons.insert(name.to_owned(), failed.why);
