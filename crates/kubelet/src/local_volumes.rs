@@ -4,10 +4,10 @@
 //! All of them are directly in one folder that nobody else gets at. A pod has one of them mounted, and so neither sees nor
 //! moves what is beside it. Decision 270 has the reasons.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferry_podfs::Root;
 pub(crate) use ferry_semantics::local_volumes::SERVES;
@@ -25,6 +25,10 @@ const MODE: u32 = 0o777;
 const REMOVED_AT_ONCE: usize = 2;
 /// How long a caller waits for a removal, which goes on without it.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// An empty folder that was asked for less than this ago is not removed: its volume is being written, and whoever found that
+/// there is none may have looked before. Longer than the API server waits for the kubelet, and the provisioner for the API
+/// server.
+const LATELY: Duration = Duration::from_secs(120);
 /// Names in one answer.
 const MOST_LISTED: usize = 10_000;
 
@@ -52,6 +56,8 @@ pub(crate) enum Removal {
     Underway,
     /// Only an empty one was to be removed.
     NotEmpty,
+    /// Only an empty one was to be removed, and somebody is about to use it.
+    MadeLately,
 }
 
 pub(crate) struct LocalVolumes {
@@ -60,6 +66,9 @@ pub(crate) struct LocalVolumes {
     pods: PathBuf,
     /// Whoever is at work on a volume has its name here.
     busy: Arc<Mutex<HashSet<String>>>,
+    /// When volumes were last asked for, of those of the time [`LATELY`].
+    made: Mutex<HashMap<String, Instant>>,
+    lately: Duration,
     room: Arc<Semaphore>,
     tasks: Tasks,
 }
@@ -75,7 +84,15 @@ impl Drop for Busy {
 
 impl LocalVolumes {
     pub(crate) fn new(root: PathBuf, pods: PathBuf, tasks: &Tasks) -> Self {
-        Self { root, pods, busy: Arc::default(), room: Arc::new(Semaphore::new(REMOVED_AT_ONCE)), tasks: tasks.clone() }
+        Self {
+            root,
+            pods,
+            busy: Arc::default(),
+            made: Mutex::default(),
+            lately: LATELY,
+            room: Arc::new(Semaphore::new(REMOVED_AT_ONCE)),
+            tasks: tasks.clone(),
+        }
     }
 
     fn take(&self, name: &str) -> Option<Busy> {
@@ -87,6 +104,7 @@ impl LocalVolumes {
         check(name)?;
         let busy = self.take(name);
         let busy = busy.ok_or_else(|| refuse(StatusCode::CONFLICT, format!("{name} is being made or removed")))?;
+        self.asked_for(name);
         let (root, name) = (self.root.clone(), name.to_owned());
         blocking(move || {
             let _busy = busy;
@@ -95,10 +113,24 @@ impl LocalVolumes {
         .await?
     }
 
+    fn asked_for(&self, name: &str) {
+        let mut made = self.made.lock();
+        made.retain(|_, at| at.elapsed() < self.lately);
+        made.insert(name.to_owned(), Instant::now());
+    }
+
+    fn was_made_lately(&self, name: &str) -> bool {
+        self.made.lock().get(name).is_some_and(|at| at.elapsed() < self.lately)
+    }
+
     /// Removes a volume with all that is in it, or only when nothing is.
     pub(crate) async fn remove(&self, name: &str, only_empty: bool) -> Result<Removal, Refusal> {
         check(name)?;
         let Some(busy) = self.take(name) else { return Ok(Removal::Underway) };
+        // Nobody makes it from here on.
+        if only_empty && self.was_made_lately(name) {
+            return Ok(Removal::MadeLately);
+        }
         let (root, pods, folder) = (self.root.clone(), self.pods.clone(), name.to_owned());
         let (tell, told) = oneshot::channel();
         let room = self.room.clone();
@@ -188,7 +220,26 @@ mod tests {
         for folder in ["volumes", "pods"] {
             fs::create_dir_all(at.join(folder)).expect("a folder");
         }
-        LocalVolumes::new(at.join("volumes"), at.join("pods"), &Tasks::new("test"))
+        let volumes = LocalVolumes::new(at.join("volumes"), at.join("pods"), &Tasks::new("test"));
+        LocalVolumes { lately: Duration::ZERO, ..volumes }
+    }
+
+    /// Its claim was given to the node a second time, after somebody had seen that it has no volume.
+    #[tokio::test]
+    async fn an_empty_volume_that_was_asked_for_again_is_not_removed() {
+        let place = tempfile::tempdir().expect("a folder");
+        let volumes = LocalVolumes { lately: LATELY, ..volumes(place.path()) };
+        let made = volumes.make(NAME, 1).await.expect("made");
+        assert_eq!(volumes.remove(NAME, true).await.expect("asked"), Removal::MadeLately);
+        assert!(made.exists());
+        // Who gives the volume up has it removed at once.
+        assert_eq!(volumes.remove(NAME, false).await.expect("removed"), Removal::Done);
+        assert!(!made.exists());
+        volumes.make(NAME, 1).await.expect("made");
+        let later = LocalVolumes { lately: Duration::ZERO, ..volumes };
+        assert_eq!(later.remove(NAME, true).await.expect("removed"), Removal::Done);
+        later.make("pvc-1f8fad5b-d9cb-469f-a165-70867728950e", 1).await.expect("made");
+        assert_eq!(later.made.lock().len(), 1, "what is long ago is forgotten");
     }
 
     #[tokio::test]

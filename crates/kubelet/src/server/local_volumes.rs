@@ -36,6 +36,7 @@ async fn answer(
             Removal::Done => text(StatusCode::OK, "removed"),
             Removal::Underway => text(StatusCode::ACCEPTED, "removing"),
             Removal::NotEmpty => text(StatusCode::OK, "not empty"),
+            Removal::MadeLately => text(StatusCode::ACCEPTED, "made lately"),
         }),
         _ => Err(Refusal { code: StatusCode::METHOD_NOT_ALLOWED, why: "405 method not allowed".to_owned() }),
     }

@@ -14,15 +14,19 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::json;
 
 use super::ACCOUNT as NAME;
-use super::folders::Folders;
+use super::folders::{Emptied, Folders};
 use super::plan::{self, ClaimStep, NodeState, VolumeStep};
 use crate::Context;
 
-const WORKERS: usize = 4;
+const WORKERS: usize = 16;
 /// What a node refused is tried again after this time: nothing tells that its disk has room, or that a pod has ended.
 const AGAIN: Duration = Duration::from_secs(30);
 /// A node that removes many files is asked again.
 const WHILE_REMOVING: Duration = Duration::from_secs(5);
+/// A node that has enough to do is asked after this time.
+const FOR_A_TURN: Duration = Duration::from_secs(1);
+/// An empty folder that was asked for a moment ago may get its volume until then.
+const SETTLED: Duration = Duration::from_secs(150);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
@@ -140,6 +144,7 @@ impl Reconciler {
             ClaimStep::Provision { node, name, bytes } => (node, name, bytes),
         };
         let Some(class) = class.filter(|_| self.volumes.get("", &name).is_none()) else { return Ok(Action::Done) };
+        let Some(_turn) = self.folders.turn(&node) else { return Ok(Action::After(FOR_A_TURN)) };
         let told = format!("External provisioner is provisioning volume for claim \"{key}\"");
         self.recorder.event(&*claim, EventType::Normal, "Provisioning", told);
         let path = match self.folders.make(&node, &name, bytes).await {
@@ -221,15 +226,20 @@ impl Reconciler {
                 self.recorder.event(&volume, EventType::Warning, "VolumeFailedDelete", why);
                 Ok(Action::Done)
             }
-            VolumeStep::Remove { node } => match self.folders.remove(&node, name).await {
-                Ok(true) => self.delete(&volumes, volume).await,
-                Ok(false) => Ok(Action::After(WHILE_REMOVING)),
-                Err(refused) => {
-                    let why = format!("node {node}: {}", refused.why);
-                    self.recorder.event(&volume, EventType::Warning, "VolumeFailedDelete", why);
-                    Ok(Action::After(AGAIN))
+            VolumeStep::Remove { node } => {
+                let Some(turn) = self.folders.turn(&node) else { return Ok(Action::After(FOR_A_TURN)) };
+                let removed = self.folders.remove(&node, name).await;
+                drop(turn);
+                match removed {
+                    Ok(true) => self.delete(&volumes, volume).await,
+                    Ok(false) => Ok(Action::After(WHILE_REMOVING)),
+                    Err(refused) => {
+                        let why = format!("node {node}: {}", refused.why);
+                        self.recorder.event(&volume, EventType::Warning, "VolumeFailedDelete", why);
+                        Ok(Action::After(AGAIN))
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -266,6 +276,7 @@ impl Reconciler {
         if self.state(node) != NodeState::Ready {
             return Ok(Action::Done);
         }
+        let Some(_turn) = self.folders.turn(node) else { return Ok(Action::After(FOR_A_TURN)) };
         let empty = match self.folders.empty(node).await {
             Ok(empty) => empty,
             Err(refused) => {
@@ -285,13 +296,19 @@ impl Reconciler {
         let at_work: Vec<String> =
             claims.iter().filter(|claim| on_node(claim)).filter_map(|claim| name_for(&claim.uid()?)).collect();
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let mut action = Action::Done;
         for name in left.iter().filter(|name| !at_work.contains(name)) {
-            if plan::is_left(volumes.get_opt(name).await?.as_ref(), node)
-                && let Err(refused) = self.folders.remove_empty(node, name).await
-            {
-                tracing::debug!(node, name, "the folder that nobody has is not removed: {}", refused.why);
+            if !plan::is_left(volumes.get_opt(name).await?.as_ref(), node) {
+                continue;
+            }
+            match self.folders.remove_empty(node, name).await {
+                Ok(Emptied::Done) => {}
+                Ok(Emptied::NotYet) => action = Action::After(SETTLED),
+                Err(refused) => {
+                    tracing::debug!(node, name, "the folder that nobody has is not removed: {}", refused.why);
+                }
             }
         }
-        Ok(Action::Done)
+        Ok(action)
     }
 }
