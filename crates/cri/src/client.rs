@@ -110,6 +110,14 @@ impl CriClient {
         self.runtime.clone().stop_container(limited(request, wait)).await.map(|_| ())
     }
 
+    /// Writes what a container is at this moment into an archive. No less than the usual time, and more if it wants more.
+    pub async fn checkpoint_container(&self, mut request: v1::CheckpointContainerRequest) -> Result<(), tonic::Status> {
+        let asked = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
+        let wait = asked.max(self.patience);
+        request.timeout = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
+        self.runtime.clone().checkpoint_container(limited(request, wait)).await.map(|_| ())
+    }
+
     pub async fn pull_image(&self, request: v1::PullImageRequest) -> Result<v1::PullImageResponse, tonic::Status> {
         self.images.clone().pull_image(limited(request, PULL_TIMEOUT)).await.map(tonic::Response::into_inner)
     }

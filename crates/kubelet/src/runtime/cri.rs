@@ -1,7 +1,7 @@
 //! The runtime over CRI gRPC.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -311,6 +311,15 @@ impl Runtime for CriRuntime {
         };
         self.metrics.of_runtime("update_container", self.client.update_container_resources(request)).await?;
         Ok(())
+    }
+
+    async fn checkpoint(&self, id: &str, archive: &Path, timeout_seconds: i64) -> Result<()> {
+        let request = v1::CheckpointContainerRequest {
+            container_id: id.to_owned(),
+            location: archive.to_string_lossy().into_owned(),
+            timeout: timeout_seconds,
+        };
+        Ok(self.metrics.of_runtime("checkpoint_container", self.client.checkpoint_container(request)).await?)
     }
 
     async fn usage(&self) -> Result<Vec<v1::ContainerStats>> {

@@ -5,7 +5,7 @@ mod cri;
 pub(crate) mod model;
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use ferry_cri::v1;
@@ -86,6 +86,8 @@ pub(crate) trait Runtime: Send + Sync + 'static {
     async fn remove_container(&self, id: &str) -> Result<()>;
     async fn container(&self, id: &str) -> Result<v1::ContainerStatus>;
     async fn update_resources(&self, id: &str, amounts: v1::LinuxContainerResources) -> Result<()>;
+    /// Writes what a container is at this moment into an archive.
+    async fn checkpoint(&self, id: &str, archive: &Path, timeout_seconds: i64) -> Result<()>;
     /// What the running containers use.
     async fn usage(&self) -> Result<Vec<v1::ContainerStats>>;
     async fn reopen_log(&self, id: &str) -> Result<()>;

@@ -172,6 +172,7 @@ fn subresources(path: &str) -> Vec<&'static str> {
         "stats" => vec!["stats"],
         "metrics" => vec!["metrics"],
         "logs" => vec!["log"],
+        "checkpoint" => vec!["checkpoint"],
         "healthz" => vec!["healthz", "proxy"],
         "pods" | "runningpods" => vec!["pods", "proxy"],
         "configz" => vec!["configz", "proxy"],
@@ -190,6 +191,7 @@ mod tests {
         assert_eq!(subresources("/pods"), ["pods", "proxy"]);
         assert_eq!(subresources("/exec/a/b/c"), ["proxy"]);
         assert_eq!(subresources("//stats"), ["stats"]);
+        assert_eq!(subresources("/checkpoint/a/b/c"), ["checkpoint"]);
     }
 
     #[test]

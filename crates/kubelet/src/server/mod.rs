@@ -2,6 +2,7 @@
 
 mod access;
 mod cadvisor;
+mod checkpoint;
 mod configz;
 mod idle;
 mod local_volumes;
@@ -139,6 +140,9 @@ impl Server {
             [kind @ ("exec" | "attach"), namespace, pod, container]
             | [kind @ ("exec" | "attach"), namespace, pod, _, container] => {
                 self.command(kind, namespace, pod, container, request).await
+            }
+            ["checkpoint", namespace, pod, container] => {
+                self.checkpoint(request.method(), namespace, pod, container, request.uri()).await
             }
             ["portForward", namespace, pod] | ["portForward", namespace, pod, _] => {
                 self.port_forward(namespace, pod, request).await
