@@ -69,6 +69,14 @@ impl Verification {
         Ok(policy)
     }
 
+    /// The images that are listed.
+    pub(crate) fn allowed(&self) -> &[String] {
+        match self {
+            Self::NeverVerifyAllowlistedImages(images) => images,
+            _ => &[],
+        }
+    }
+
     fn asks(&self, image: &str, pulled_here: bool) -> bool {
         match self {
             Self::NeverVerify => false,

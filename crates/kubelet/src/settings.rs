@@ -1,5 +1,6 @@
 //! What a KubeletConfiguration may set of how the kubelet works; the defaults are upstream's, but where a field says otherwise.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct Settings {
     pub memory: crate::MemoryPolicy,
     /// Sysctls of pods that do not set them themselves.
     pub default_sysctls: Vec<(String, String)>,
+    /// The feature gates that were given, for who asks for the configuration.
+    pub feature_gates: BTreeMap<String, bool>,
     /// Whether a machine whose control groups are of version 1 is refused.
     pub fail_cgroup_v1: bool,
     /// How long a container may be away that is started anew because its definition changed, before its pod is not ready.
@@ -126,6 +129,7 @@ impl Default for Settings {
             logind: crate::LogindPlaces::default(),
             memory: crate::MemoryPolicy::default(),
             default_sysctls: Vec::new(),
+            feature_gates: BTreeMap::new(),
             fail_cgroup_v1: false,
             replaced_told_after: Duration::from_secs(1),
         }

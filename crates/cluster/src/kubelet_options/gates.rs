@@ -33,6 +33,10 @@ impl Gates {
         Ok(Self(chosen))
     }
 
+    pub(super) fn given(self) -> BTreeMap<String, bool> {
+        self.0
+    }
+
     pub(super) fn is_on(&self, name: &str) -> bool {
         self.0.get(name).copied().unwrap_or_else(|| spec(name).is_some_and(|spec| spec.default))
     }

@@ -63,6 +63,7 @@ impl FileFields {
             memory: self.memory()?,
             fail_cgroup_v1: self.fail_cgroup_v1.unwrap_or(false),
             default_sysctls: self.default_sysctls()?,
+            feature_gates: self.gates.clone().unwrap_or_default().given(),
             ..usual
         })
     }

@@ -1,5 +1,6 @@
 //! `/configz`: the configuration the kubelet runs with, as a KubeletConfiguration.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -113,12 +114,75 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "localStorageCapacityIsolation": true,
         "containerRuntimeEndpoint": format!("unix://{}", config.cri_endpoint.trim_start_matches("unix://")),
     });
-    if let (Value::Object(own), Value::Object(figures), Value::Object(limits), Value::Object(kept)) =
-        (&mut own, figures, limits, kept(resources))
-    {
-        own.extend(figures.into_iter().chain(limits).chain(kept));
+    for more in [figures, limits, kept(resources), given(config), fixed()] {
+        if let (Value::Object(own), Value::Object(more)) = (&mut own, more) {
+            own.extend(more);
+        }
     }
     json!({"kubeletconfig": own})
+}
+
+/// What was given beside that; what was not is left out, as upstream leaves it out.
+fn given(config: &Config) -> Value {
+    let set = &config.settings;
+    let mut told = json!({
+        "podLogsDir": config.log_dir.to_string_lossy(),
+        "syncFrequency": go_duration(set.sync.unwrap_or_default()),
+        "oomScoreAdj": set.oom_score_adj.or_else(own_oom_score),
+        "maxOpenFiles": rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
+    });
+    for (field, value) in [
+        ("preloadedImagesVerificationAllowlist", json!(config.image_credentials.allowed())),
+        ("defaultPodSysctls", json!(set.default_sysctls.iter().cloned().collect::<BTreeMap<_, _>>())),
+        ("featureGates", json!(set.feature_gates)),
+        ("registerWithTaints", json!(config.taints)),
+        ("providerID", json!(set.report.provider_id)),
+    ] {
+        let is_none = match &value {
+            Value::Array(list) => list.is_empty(),
+            Value::Object(map) => map.is_empty(),
+            value => value.is_null(),
+        };
+        if !is_none {
+            told[field] = value;
+        }
+    }
+    told
+}
+
+/// What nobody can change here, in the words that a KubeletConfiguration has for it.
+fn fixed() -> Value {
+    json!({
+        "httpCheckFrequency": "0s",
+        "tlsMinVersion": "VersionTLS12",
+        "rotateCertificates": true,
+        "volumeStatsAggPeriod": "0s",
+        "hairpinMode": "promiscuous-bridge",
+        "contentType": "application/json",
+        // Requests are not held back.
+        "kubeAPIQPS": -1,
+        "kubeAPIBurst": 0,
+        "mergeDefaultEvictionSettings": false,
+        "enableControllerAttachDetach": true,
+        "makeIPTablesUtilChains": false,
+        "iptablesMasqueradeBit": 14,
+        "iptablesDropBit": 15,
+        "configMapAndSecretChangeDetectionStrategy": "Watch",
+        "volumePluginDir": "",
+        "logging": {"format": "text", "flushFrequency": "0s", "verbosity": 0,
+            "options": {"text": {"infoBufferSize": "0"}, "json": {"infoBufferSize": "0"}}},
+        // They are told by priority.
+        "shutdownGracePeriod": "0s",
+        "shutdownGracePeriodCriticalPods": "0s",
+        "enableProfilingHandler": false,
+        "enableDebugFlagsHandler": false,
+        "userNamespaces": {"idsPerPod": 65536},
+    })
+}
+
+/// Of the process as it is.
+fn own_oom_score() -> Option<i32> {
+    std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()
 }
 
 /// What is kept from pods; what was not given is left out, as upstream leaves it out.
@@ -223,5 +287,124 @@ mod tests {
             (&json!("restricted"), &json!("pod"))
         );
         assert_eq!(told["topologyManagerPolicyOptions"], json!({"prefer-closest-numa-nodes": "1"}));
+    }
+    /// Fields of a KubeletConfiguration that upstream's kubelet tells of whatever it was given.
+    const ALWAYS: [&str; 86] = [
+        "address",
+        "authentication",
+        "authorization",
+        "cgroupDriver",
+        "cgroupsPerQOS",
+        "configMapAndSecretChangeDetectionStrategy",
+        "containerLogMaxFiles",
+        "containerLogMaxSize",
+        "containerLogMaxWorkers",
+        "containerLogMonitorInterval",
+        "containerRuntimeEndpoint",
+        "contentType",
+        "cpuCFSQuota",
+        "cpuCFSQuotaPeriod",
+        "cpuManagerPolicy",
+        "cpuManagerReconcilePeriod",
+        "crashLoopBackOff",
+        "enableControllerAttachDetach",
+        "enableDebugFlagsHandler",
+        "enableDebuggingHandlers",
+        "enableProfilingHandler",
+        "enableServer",
+        "enableSystemLogHandler",
+        "enforceNodeAllocatable",
+        "eventBurst",
+        "eventRecordQPS",
+        "evictionPressureTransitionPeriod",
+        "failCgroupV1",
+        "failSwapOn",
+        "fileCheckFrequency",
+        "hairpinMode",
+        "healthzBindAddress",
+        "healthzPort",
+        "httpCheckFrequency",
+        "imageGCHighThresholdPercent",
+        "imageGCLowThresholdPercent",
+        "imageMaximumGCAge",
+        "imageMinimumGCAge",
+        "imagePullCredentialsVerificationPolicy",
+        "iptablesDropBit",
+        "iptablesMasqueradeBit",
+        "kubeAPIBurst",
+        "kubeAPIQPS",
+        "localStorageCapacityIsolation",
+        "logging",
+        "makeIPTablesUtilChains",
+        "maxOpenFiles",
+        "maxPods",
+        "memoryManagerPolicy",
+        "memoryReservationPolicy",
+        "memorySwap",
+        "mergeDefaultEvictionSettings",
+        "nodeLeaseDurationSeconds",
+        "nodeStatusMaxImages",
+        "nodeStatusReportFrequency",
+        "nodeStatusUpdateFrequency",
+        "oomScoreAdj",
+        "podLogsDir",
+        "podPidsLimit",
+        "port",
+        "registerNode",
+        "registryBurst",
+        "registryPullQPS",
+        "resolvConf",
+        "rotateCertificates",
+        "runtimeRequestTimeout",
+        "seccompDefault",
+        "serializeImagePulls",
+        "shutdownGracePeriod",
+        "shutdownGracePeriodCriticalPods",
+        "singleProcessOOMKill",
+        "streamingConnectionIdleTimeout",
+        "syncFrequency",
+        "topologyManagerPolicy",
+        "topologyManagerScope",
+        "volumePluginDir",
+        "volumeStatsAggPeriod",
+        "clusterDomain",
+        "clusterDNS",
+        "cgroupRoot",
+        "evictionHard",
+        "memoryThrottlingFactor",
+        "enableSystemLogQuery",
+        "tlsMinVersion",
+        "userNamespaces",
+        "staticPodPath",
+    ];
+
+    #[test]
+    fn every_field_that_upstream_tells_of_is_told() {
+        let address = "127.0.0.1".parse().expect("an address");
+        let mut config = Config::new("n", address, "/run/c.sock", "/var/lib/kubelet");
+        let told = document(&config, 10250)["kubeletconfig"].take();
+        for field in ALWAYS {
+            assert!(told.get(field).is_some(), "{field}");
+        }
+        let given = ["featureGates", "registerWithTaints", "defaultPodSysctls", "providerID"];
+        given.iter().for_each(|field| assert_eq!(told.get(field), None, "{field}"));
+        assert_eq!((&told["syncFrequency"], &told["podLogsDir"]), (&json!("0s"), &json!("/var/log/pods")));
+        assert!(told["oomScoreAdj"].is_i64() && told["maxOpenFiles"].as_u64() > Some(0));
+
+        config.settings.sync = Some(Duration::from_secs(60));
+        config.settings.oom_score_adj = Some(-999);
+        config.settings.feature_gates = [("MemoryQoS".to_owned(), true)].into();
+        config.settings.default_sysctls = vec![("net.ipv4.ip_forward".to_owned(), "1".to_owned())];
+        config.settings.report.provider_id = Some("cloud://1".to_owned());
+        config.taints = vec![serde_json::from_value(json!({"key": "a", "effect": "NoSchedule"})).expect("a taint")];
+        config.image_credentials =
+            crate::Verification::parse("NeverVerifyAllowlistedImages", &["registry.example.com/base".to_owned()])
+                .expect("a policy");
+        let told = document(&config, 10250)["kubeletconfig"].take();
+        assert_eq!((&told["syncFrequency"], &told["oomScoreAdj"]), (&json!("1m0s"), &json!(-999)));
+        assert_eq!(told["featureGates"], json!({"MemoryQoS": true}));
+        assert_eq!(told["defaultPodSysctls"], json!({"net.ipv4.ip_forward": "1"}));
+        assert_eq!((&told["providerID"], &told["registerWithTaints"][0]["key"]), (&json!("cloud://1"), &json!("a")));
+        assert_eq!(told["preloadedImagesVerificationAllowlist"], json!(["registry.example.com/base"]));
     }
 }
