@@ -25,6 +25,7 @@ mod eviction;
 mod healthz;
 mod hooks;
 mod images;
+mod kernel_defaults;
 mod local_volumes;
 mod logs;
 mod mailboxes;
@@ -166,6 +167,13 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     if let Some(why) = memory_policy::refusal(&config.settings.memory, config.settings.fail_cgroup_v1, &here) {
         return Err(Error::Machine(why));
     }
+    if config.settings.protect_kernel_defaults {
+        kernel_defaults::check(std::path::Path::new("/proc/sys")).map_err(Error::Resources)?;
+    }
+    if user_namespaces::ranges(config.settings.ids_per_pod) < config.max_pods {
+        let (ids, most) = (config.settings.ids_per_pod, config.max_pods);
+        return Err(Error::Resources(format!("userNamespaces.idsPerPod {ids} is too much for {most} pods")));
+    }
     if let Some(score) = config.settings.oom_score_adj
         && let Err(error) = tokio::fs::write("/proc/self/oom_score_adj", score.to_string()).await
     {
@@ -251,7 +259,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             devices,
             dra,
         },
-        users: Arc::new(user_namespaces::UserNamespaces::new(&config.root_dir)),
+        users: Arc::new(user_namespaces::UserNamespaces::new(&config.root_dir, config.settings.ids_per_pod)),
         pressure: PressureState {
             measures: Default::default(),
             signals: Default::default(),

@@ -37,6 +37,10 @@ pub struct Settings {
     pub memory: crate::MemoryPolicy,
     /// Sysctls of pods that do not set them themselves.
     pub default_sysctls: Vec<(String, String)>,
+    /// Whether the kernel has to be set already as a kubelet wants it.
+    pub protect_kernel_defaults: bool,
+    /// Of pods with users of their own: a multiple of 65536.
+    pub ids_per_pod: u32,
     /// The feature gates that were given, for who asks for the configuration.
     pub feature_gates: BTreeMap<String, bool>,
     /// Whether a machine whose control groups are of version 1 is refused.
@@ -129,6 +133,8 @@ impl Default for Settings {
             logind: crate::LogindPlaces::default(),
             memory: crate::MemoryPolicy::default(),
             default_sysctls: Vec::new(),
+            protect_kernel_defaults: false,
+            ids_per_pod: crate::user_namespaces::LENGTH,
             feature_gates: BTreeMap::new(),
             fail_cgroup_v1: false,
             replaced_told_after: Duration::from_secs(1),

@@ -14,8 +14,8 @@ use ferry_cri::v1::{IdMapping, NamespaceMode, UserNamespace};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// How many ids a pod has: those that fit into 16 bits, which is what images use.
-const LENGTH: u32 = 65_536;
+/// How many ids a pod has, unless more are wanted: those that fit into 16 bits, which is what images use.
+pub(crate) const LENGTH: u32 = 65_536;
 /// Beyond it are ids that some programs take for negative ones.
 const END: u32 = 1 << 31;
 const FILE: &str = "userns";
@@ -38,8 +38,8 @@ struct Mappings {
 }
 
 impl Mappings {
-    fn new(host_id: u32) -> Self {
-        let all = vec![Mapping { host_id, container_id: 0, length: LENGTH }];
+    fn new(host_id: u32, length: u32) -> Self {
+        let all = vec![Mapping { host_id, container_id: 0, length }];
         Self { uid_mappings: all.clone(), gid_mappings: all }
     }
 
@@ -71,13 +71,15 @@ pub(crate) struct UserNamespaces {
     pods: PathBuf,
     /// Ids that the machine's administrator has given to others.
     others: [PathBuf; 2],
+    /// Of pods that have none yet.
+    ids_per_pod: u32,
     one_at_a_time: Mutex<()>,
 }
 
 impl UserNamespaces {
-    pub(crate) fn new(root: &Path) -> Self {
+    pub(crate) fn new(root: &Path, ids_per_pod: u32) -> Self {
         let others = ["/etc/subuid", "/etc/subgid"].map(PathBuf::from);
-        Self { pods: root.join("pods"), others, one_at_a_time: Mutex::default() }
+        Self { pods: root.join("pods"), others, ids_per_pod, one_at_a_time: Mutex::default() }
     }
 
     /// The users of a pod, which are the same from its first container to its last. Blocks.
@@ -89,9 +91,9 @@ impl UserNamespaces {
         }
         let failed = |why: String| format!("create user namespace: {why}");
         let taken = self.taken().map_err(failed)?;
-        let host_id = free(&taken, self.first())
+        let host_id = free(&taken, self.first(), self.ids_per_pod)
             .ok_or_else(|| failed("could not find an empty slot to allocate a user namespace".to_owned()))?;
-        let new = Mappings::new(host_id);
+        let new = Mappings::new(host_id, self.ids_per_pod);
         write(&folder, &new).map_err(|error| failed(format!("{}: {error}", folder.display())))?;
         Ok(new.options())
     }
@@ -100,8 +102,7 @@ impl UserNamespaces {
     fn first(&self) -> u32 {
         let mut hasher = DefaultHasher::new();
         self.pods.hash(&mut hasher);
-        let slots = u64::from(END / LENGTH - 1);
-        u32::try_from(hasher.finish() % slots).unwrap_or(0)
+        u32::try_from(hasher.finish() % u64::from(ranges(self.ids_per_pod).max(1))).unwrap_or(0)
     }
 
     /// Ranges that are somebody's, with their ends.
@@ -120,11 +121,16 @@ impl UserNamespaces {
     }
 }
 
+/// How many ranges of so many ids there are. The ids of the first are the machine's own.
+pub(crate) fn ranges(ids_per_pod: u32) -> u32 {
+    (END / ids_per_pod.max(LENGTH)).saturating_sub(1)
+}
+
 /// The first range from slot `first` on that overlaps none.
-fn free(taken: &[(u32, u32)], first: u32) -> Option<u32> {
-    let slots = END / LENGTH - 1;
-    (0..slots).map(|number| ((first + number) % slots + 1) * LENGTH).find(|begin| {
-        let end = begin + LENGTH;
+fn free(taken: &[(u32, u32)], first: u32, ids_per_pod: u32) -> Option<u32> {
+    let slots = ranges(ids_per_pod);
+    (0..slots).map(|number| ((first + number) % slots + 1) * ids_per_pod).find(|begin| {
+        let end = begin + ids_per_pod;
         taken.iter().all(|(from, to)| end <= *from || *to <= *begin)
     })
 }
@@ -172,7 +178,7 @@ mod tests {
     use super::*;
 
     fn open(root: &Path, others: &Path) -> UserNamespaces {
-        UserNamespaces { others: [others.to_owned(), root.join("absent")], ..UserNamespaces::new(root) }
+        UserNamespaces { others: [others.to_owned(), root.join("absent")], ..UserNamespaces::new(root, LENGTH) }
     }
 
     fn first(told: &UserNamespace) -> u32 {
@@ -210,10 +216,25 @@ mod tests {
         let wanted = (own.first() % (END / LENGTH - 1) + 1) * LENGTH;
         fs::write(&others, format!("podman:{}:2\n", wanted + 7)).expect("written");
         assert_eq!(
-            free(&own.taken().expect("ranges"), own.first()),
+            free(&own.taken().expect("ranges"), own.first(), LENGTH),
             Some(((own.first() + 1) % (END / LENGTH - 1) + 1) * LENGTH)
         );
-        assert_eq!(free(&[(0, u32::MAX)], 3), None);
+        assert_eq!(free(&[(0, u32::MAX)], 3, LENGTH), None);
+    }
+
+    #[test]
+    fn a_pod_has_as_many_ids_as_the_node_gives() {
+        let root = tempfile::tempdir().expect("a folder");
+        let others = root.path().join("subuid");
+        let few = first(&open(root.path(), &others).of("few").expect("users"));
+        let many = UserNamespaces { ids_per_pod: 4 * LENGTH, ..open(root.path(), &others) };
+        let told = many.of("many").expect("users");
+        let (begin, length) = (told.uids[0].host_id, told.uids[0].length);
+        assert_eq!((length, begin % length), (4 * LENGTH, 0));
+        assert!(few + LENGTH <= begin || begin + length <= few, "{few} is in {begin}");
+        // What a pod has stays.
+        assert_eq!(first(&many.of("few").expect("users")), few);
+        assert_eq!((ranges(LENGTH), ranges(1 << 30), ranges(1 << 31), ranges(u32::MAX)), (32_767, 1, 0, 0));
     }
 
     #[test]

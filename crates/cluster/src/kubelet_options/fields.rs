@@ -57,6 +57,8 @@ pub struct FileFields {
     pub(super) reserves_memory: Option<bool>,
     pub(super) single_process_oom_kill: Option<bool>,
     pub(super) fail_cgroup_v1: Option<bool>,
+    pub(super) protect_kernel_defaults: Option<bool>,
+    pub(super) ids_per_pod: Option<u32>,
     pub(super) default_sysctls: Option<Vec<(String, String)>>,
     pub node: NodeFields,
 }
@@ -188,6 +190,12 @@ impl FileFields {
             })?,
             "singleProcessOOMKill" => put(&mut self.single_process_oom_kill, || flag(key, value))?,
             "failCgroupV1" => put(&mut self.fail_cgroup_v1, || flag(key, value))?,
+            "protectKernelDefaults" => put(&mut self.protect_kernel_defaults, || flag(key, value))?,
+            "userNamespaces" => {
+                if let Some(ids) = map(key, value)?.get("idsPerPod").filter(|ids| !ids.is_null()) {
+                    put(&mut self.ids_per_pod, || ids_per_pod(ids))?;
+                }
+            }
             "defaultPodSysctls" => put(&mut self.default_sysctls, || {
                 let pairs = map(key, value)?.iter();
                 pairs.map(|(name, value)| anyhow::Ok((name.clone(), text(&format!("{key}[{name}]"), value)?))).collect()
@@ -331,6 +339,16 @@ fn swap(behavior: &Value) -> Result<SwapBehavior> {
         "LimitedSwap" => Ok(SwapBehavior::LimitedSwap),
         _ => anyhow::bail!("memorySwap.swapBehavior {behavior} must be one of: \"\", \"LimitedSwap\" or \"NoSwap\""),
     }
+}
+
+/// Ranges of ids are multiples of what images use.
+fn ids_per_pod(value: &Value) -> Result<u32> {
+    let ids: i64 = number("userNamespaces.idsPerPod", value)?;
+    let field = "invalid configuration: userNamespaces.idsPerPod";
+    ensure!(ids >= 65_536, "{field} must not be less than 65536");
+    ensure!(ids % 65_536 == 0, "{field} must be a multiple of 65536");
+    let ids = u32::try_from(ids).with_context(|| format!("{field} must not be more than {}", u32::MAX))?;
+    Ok(ids)
 }
 
 fn taints(key: &str, value: &Value) -> Result<Vec<Taint>> {

@@ -63,6 +63,8 @@ impl FileFields {
             memory: self.memory()?,
             fail_cgroup_v1: self.fail_cgroup_v1.unwrap_or(false),
             default_sysctls: self.default_sysctls()?,
+            protect_kernel_defaults: self.protect_kernel_defaults.unwrap_or(false),
+            ids_per_pod: self.ids_per_pod.unwrap_or(usual.ids_per_pod),
             feature_gates: self.gates.clone().unwrap_or_default().given(),
             ..usual
         })

@@ -236,6 +236,17 @@ fn memory_is_as_the_file_says() {
 }
 
 #[test]
+fn the_machine_is_as_the_file_says() {
+    let made = settings(&json!({"protectKernelDefaults": true, "userNamespaces": {"idsPerPod": 131_072}}));
+    assert_eq!((made.protect_kernel_defaults, made.ids_per_pod), (true, 131_072));
+    assert_eq!(settings(&json!({"userNamespaces": {}})).ids_per_pod, 65_536);
+    let ids = |count: i64| json!({"userNamespaces": {"idsPerPod": count}});
+    refused(&ids(1), "userNamespaces.idsPerPod must not be less than 65536");
+    refused(&ids(100_000), "userNamespaces.idsPerPod must be a multiple of 65536");
+    refused(&ids(1 << 40), "userNamespaces.idsPerPod must not be more than 4294967295");
+}
+
+#[test]
 fn default_sysctls_need_their_feature() {
     let sysctls = json!({"net.core.somaxconn": "1024"});
     refused(&json!({"defaultPodSysctls": sysctls}), "DefaultPodSysctls feature gate is required");

@@ -128,6 +128,8 @@ fn given(config: &Config) -> Value {
     let mut told = json!({
         "podLogsDir": config.log_dir.to_string_lossy(),
         "syncFrequency": go_duration(set.sync.unwrap_or_default()),
+        "protectKernelDefaults": set.protect_kernel_defaults,
+        "userNamespaces": {"idsPerPod": set.ids_per_pod},
         "oomScoreAdj": set.oom_score_adj.or_else(own_oom_score),
         "maxOpenFiles": rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
     });
@@ -176,7 +178,6 @@ fn fixed() -> Value {
         "shutdownGracePeriodCriticalPods": "0s",
         "enableProfilingHandler": false,
         "enableDebugFlagsHandler": false,
-        "userNamespaces": {"idsPerPod": 65536},
     })
 }
 
