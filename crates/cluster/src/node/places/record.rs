@@ -13,8 +13,19 @@ use crate::node::remove;
 
 const FILE: &str = "kubelet-folders.json";
 /// What a kubelet has in its folder, where the folder is not its own.
-const OF_KUBELET: [&str; 7] =
-    ["pods", "plugins_registry", "device-plugins", "pod-resources", "image_manager", "dra_manager_state", MARK];
+const OF_KUBELET: [&str; 10] = [
+    "pods",
+    "plugins_registry",
+    "device-plugins",
+    "pod-resources",
+    "image_manager",
+    "dra_manager_state",
+    // Another kubelet does not start where these tell of another policy.
+    "cpu_manager_state",
+    "memory_manager_state",
+    "graceful_node_shutdown_state",
+    MARK,
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -163,6 +174,8 @@ mod tests {
             "made/pods/uid/file",
             "found/seccomp/profile.json",
             "found/pods/uid/file",
+            "found/cpu_manager_state",
+            "found/memory_manager_state",
             "logs/default_web_uid/main/0.log",
             "logs/other.log",
             "manifests/mine.yaml",
@@ -178,6 +191,8 @@ mod tests {
         for (name, stays) in [
             ("found/seccomp/profile.json", true),
             ("found/pods", false),
+            ("found/cpu_manager_state", false),
+            ("found/memory_manager_state", false),
             ("logs/default_web_uid", false),
             ("logs/other.log", true),
             ("manifests/mine.yaml", true),
