@@ -66,3 +66,41 @@ async fn leases_are_not_told_to_those_who_may_not_read_them() {
     }
     fixture.stop().await;
 }
+
+/// Labels decide which roles take in the rules of another: whoever may write roles, and lacks the rights of one, labelled it, and had
+/// its rights by a role that everybody may have.
+#[tokio::test]
+async fn a_label_on_a_role_is_for_those_who_have_its_rights() {
+    let fixture = Fixture::new().await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let writer = json!({"metadata": {"name": "writer"}, "rules": [
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "verbs": ["get", "create", "update", "patch"]}]});
+    assert_eq!(fixture.json("POST", roles, &writer).await.0, 201);
+    let subjects = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}]);
+    for role in ["writer", "view"] {
+        let bound = json!({"metadata": {"name": format!("bob-{role}")}, "subjects": subjects,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}});
+        let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        assert_eq!(fixture.json("POST", bindings, &bound).await.0, 201);
+    }
+    let label = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}).to_string();
+    let apply = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "cluster-admin",
+        "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}})
+    .to_string();
+    for (kind, query, body) in [
+        ("application/merge-patch+json", "", &label),
+        ("application/strategic-merge-patch+json", "", &label),
+        ("application/apply-patch+yaml", "?fieldManager=m&force=true", &apply),
+    ] {
+        let path = format!("{roles}/cluster-admin{query}");
+        let (code, refused) = fixture.call(&fixture.bob, "PATCH", &path, kind, body.as_str()).await;
+        assert_eq!((code, &refused["reason"]), (403, &json!("Forbidden")), "{kind}: {refused}");
+    }
+    let (code, _) = fixture.call(&fixture.bob, "GET", "/api/v1/secrets", "", "").await;
+    assert_eq!(code, 403);
+    // One's own rights may be given on.
+    let path = format!("{roles}/writer");
+    let (code, _) = fixture.call(&fixture.bob, "PATCH", &path, "application/merge-patch+json", label.as_str()).await;
+    assert_eq!(code, 200);
+    fixture.stop().await;
+}
