@@ -104,3 +104,81 @@ async fn a_label_on_a_role_is_for_those_who_have_its_rights() {
     assert_eq!(code, 200);
     fixture.stop().await;
 }
+
+/// A policy tells those whom it refuses what it finds in its parameters, so whoever could write policies read every Secret.
+#[tokio::test]
+async fn the_parameters_of_a_policy_are_for_those_who_may_read_them() {
+    let fixture = Fixture::new().await;
+    let (rbac, admission) = ("/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1");
+    let writer = json!({"metadata": {"name": "writer"}, "rules": [
+        {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["own"], "verbs": ["get"]}]});
+    let bound = json!({"metadata": {"name": "writer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writer"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}]});
+    assert_eq!(fixture.json("POST", &format!("{rbac}/clusterroles"), &writer).await.0, 201);
+    assert_eq!(fixture.json("POST", &format!("{rbac}/clusterrolebindings"), &bound).await.0, 201);
+    let rules = json!({"resourceRules": [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]});
+    let policy = |name: &str, kind: &str| {
+        let validations = json!([{"expression": "false", "messageExpression": "string(params.data['v'])"}]);
+        json!({"metadata": {"name": name}, "spec": {"paramKind": {"apiVersion": "v1", "kind": kind},
+            "matchConstraints": rules, "validations": validations}})
+    };
+    let mutating = |name: &str, kind: &str| {
+        let mutation = json!({"patchType": "ApplyConfiguration", "applyConfiguration": {
+            "expression": "Object{metadata: Object.metadata{labels: {'v': string(params.data['v'])}}}"}});
+        json!({"metadata": {"name": name}, "spec": {"paramKind": {"apiVersion": "v1", "kind": kind},
+            "matchConstraints": rules, "reinvocationPolicy": "Never", "mutations": [mutation]}})
+    };
+    let binding = |policy: &str, param: &str, mutates: bool| {
+        let reference = match param {
+            "" => json!({"namespace": "default", "selector": {}, "parameterNotFoundAction": "Allow"}),
+            name => json!({"namespace": "default", "name": name, "parameterNotFoundAction": "Allow"}),
+        };
+        let mut binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": policy, "paramRef": reference}});
+        if !mutates {
+            binding["spec"]["validationActions"] = json!(["Deny"]);
+        }
+        binding
+    };
+    for (mutates, kind) in [(false, "validatingadmissionpolicies"), (true, "mutatingadmissionpolicies")] {
+        let made = |name: &str, kind: &str| if mutates { mutating(name, kind) } else { policy(name, kind) };
+        let policies = format!("{admission}/{kind}");
+        let bindings = policies.replace("policies", "policybindings");
+        for name in ["secrets", "maps"] {
+            let path = format!("{policies}?dryRun=All");
+            let kind = if name == "maps" { "ConfigMap" } else { "Secret" };
+            let body = made(name, kind).to_string();
+            let (code, told) = fixture.call(&fixture.bob, "POST", &path, "application/json", body).await;
+            assert_eq!(code, if name == "maps" { 201 } else { 422 }, "{told}");
+            assert_eq!(fixture.json("POST", &policies, &made(name, kind)).await.0, 201);
+        }
+        let path = format!("{policies}/maps?dryRun=All");
+        let turned = json!({"spec": {"paramKind": {"kind": "Secret"}}}).to_string();
+        let (code, told) = fixture.call(&fixture.bob, "PATCH", &path, "application/merge-patch+json", turned).await;
+        assert_eq!(code, 422, "{told}");
+        let labelled = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
+        let path = format!("{policies}/secrets?dryRun=All");
+        let (code, told) = fixture.call(&fixture.bob, "PATCH", &path, "application/merge-patch+json", labelled).await;
+        assert_eq!(code, 200, "what was there before is no matter: {told}");
+        for (policy, param, want) in [
+            ("maps", "any", 201),
+            ("maps", "", 201),
+            ("secrets", "own", 201),
+            ("secrets", "other", 422),
+            ("secrets", "", 422),
+            ("unknown", "own", 422),
+        ] {
+            let path = format!("{bindings}?dryRun=All");
+            let body = binding(policy, param, mutates).to_string();
+            let (code, told) = fixture.call(&fixture.bob, "POST", &path, "application/json", body).await;
+            assert_eq!(code, want, "{policy} {param}: {told}");
+            if code == 422 {
+                assert_eq!(told["details"]["causes"][0]["field"], "spec.paramRef", "{told}");
+            }
+        }
+    }
+    fixture.stop().await;
+}
