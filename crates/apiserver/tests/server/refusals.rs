@@ -1,9 +1,12 @@
 //! What must not be learned or had by the shape of a request.
 
+use std::sync::Arc;
+
+use ferry_admission::{Chain, Dependencies, PolicyOptions};
 use ferry_apiserver::{Body, Peer};
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Fixture;
 
@@ -179,6 +182,72 @@ async fn the_parameters_of_a_policy_are_for_those_who_may_read_them() {
                 assert_eq!(told["details"]["causes"][0]["field"], "spec.paramRef", "{told}");
             }
         }
+    }
+    fixture.stop().await;
+}
+
+/// A policy for everything refused the questions by which components learn who somebody is and what they may do, or changed them: a
+/// kubelet that asks what a user may do there heard of another user.
+#[tokio::test]
+async fn policies_do_not_see_questions_about_rights() {
+    let fixture = Fixture::with(|config, _| {
+        let dependencies = Dependencies {
+            reader: config.cache.clone(),
+            authorizer: config.authorization.clone(),
+            quotas: None,
+            node_labels: None,
+        };
+        let policies = PolicyOptions { defaulter: None, kinds: Arc::new(|_| None) };
+        config.admission = Chain::new(dependencies).with_policies(&policies).plugins().to_vec();
+    })
+    .await;
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    let everything = json!({"resourceRules": [
+        {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["*/*"]}]});
+    let bob = json!([{"name": "bob", "expression": "request.userInfo.username == 'bob'"}]);
+    let refusing = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": everything, "matchConditions": bob,
+        "validations": [{"expression": "false"}]}});
+    let expression = "has(object.spec) && has(object.spec.user) ? [JSONPatch{op: 'replace', path: '/spec/user', value: 'admin'}] : []";
+    let changing = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": everything, "matchConditions": bob,
+        "reinvocationPolicy": "Never", "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]}});
+    let asked = json!({"spec": {"user": "nobody", "nonResourceAttributes": {"path": "/secret", "verb": "get"}}});
+    let grant = json!({"metadata": {"name": "ask"}, "rules": [{"apiGroups": ["authorization.k8s.io", "authentication.k8s.io", ""],
+        "resources": ["subjectaccessreviews", "tokenreviews", "configmaps"], "verbs": ["create"]}]});
+    let bound = json!({"metadata": {"name": "ask"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "ask"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}]});
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    assert_eq!(fixture.json("POST", &format!("{rbac}/clusterroles"), &grant).await.0, 201);
+    assert_eq!(fixture.json("POST", &format!("{rbac}/clusterrolebindings"), &bound).await.0, 201);
+    for (kind, policy, actions) in [("mutating", &changing, None), ("validating", &refusing, Some(json!(["Deny"])))] {
+        let mut binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p"}});
+        if let Some(actions) = actions {
+            binding["spec"]["validationActions"] = actions;
+        }
+        let (code, told) = fixture.json("POST", &format!("{admission}/{kind}admissionpolicies"), policy).await;
+        assert_eq!(code, 201, "{told}");
+        let (code, told) = fixture.json("POST", &format!("{admission}/{kind}admissionpolicybindings"), &binding).await;
+        assert_eq!(code, 201, "{told}");
+    }
+    let post = async |path: &str, body: &Value| {
+        fixture.call(&fixture.bob, "POST", path, "application/json", body.to_string()).await
+    };
+    let map = json!({"metadata": {"name": "m"}});
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while post("/api/v1/namespaces/default/configmaps?dryRun=All", &map).await.0 == 201 {
+        assert!(std::time::Instant::now() < deadline, "the policies are in force");
+        tokio::task::yield_now().await;
+    }
+    let (code, answer) = post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &asked).await;
+    assert_eq!((code, &answer["spec"]["user"]), (201, &json!("nobody")), "{answer}");
+    let token = json!({"spec": {"token": "unknown"}});
+    for (path, body) in [
+        ("/apis/authentication.k8s.io/v1/tokenreviews", &token),
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({})),
+        ("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &json!({"spec": {"namespace": "default"}})),
+    ] {
+        let (code, answer) = post(path, body).await;
+        assert_eq!(code, 201, "{path}: {answer}");
     }
     fixture.stop().await;
 }
