@@ -1,7 +1,7 @@
 //! The packet rules of a machine that others share: changes as one transaction (`transaction`, `element`), through the program
 //! `nft` or straight to the kernel (`run`, `writer`), word of what others change (`watch`),
 //! and pods' packets let through where others drop what they do not know (`foreign`, `legacy`). `guard` keeps all of it.
-//! `ports` tells which pod is at which port of a bridge.
+//! `ports` tells which pod is at which port of a bridge, `room` how many rules a namespace may have.
 //!
 //! Must not depend on any other crate of Ferry but `tasks`.
 
@@ -12,6 +12,7 @@ mod legacy;
 mod local;
 pub mod netlink;
 mod ports;
+mod room;
 mod run;
 mod transaction;
 pub mod wait;
@@ -24,6 +25,7 @@ pub use guard::{Guard, Guarded, Repaired, remove};
 pub use legacy::Legacy;
 pub use local::local_addresses;
 pub use ports::{Port, bridge_ports};
+pub use room::Room;
 pub use run::{Nft, NftError};
 pub use transaction::{Elements, Family, Transaction, Verb};
 pub use watch::{Changed, Pace, Watch};

@@ -15,6 +15,8 @@ use crate::policy::{Action, Direction, Namespaces, Peer, Pods, Port, Protocol, R
 
 /// A policy of a few kilobytes stands for more than any memory: peers, ranges of ports and names are multiplied.
 const MOST: usize = 200_000;
+/// A chain that differs from pod to pod counts as often as a node may have pods that differ.
+const EACH: usize = 50;
 
 /// Names of chains and sets say what is in them, so that what is equal is there once, and what changes gets another name. Who
 /// writes policies must not be able to find two with one name.
@@ -108,6 +110,11 @@ impl Compiled {
     }
 }
 
+/// A chain that allows nothing, since there is no room for its rules.
+pub(crate) fn refused(direction: Direction) -> Compiled {
+    Compiled { is_refused: true, ..compile(&[], direction, &[], None, |_, _| Vec::new()) }
+}
+
 /// Whether the chain differs from pod to pod: a named port of ingress is the selected pod's.
 pub(crate) fn depends_on_pod(rules: &[Rule], direction: Direction) -> bool {
     direction == Direction::Ingress
@@ -172,6 +179,17 @@ pub(crate) fn tier(tier: Tier, direction: Direction, policies: &[Arc<Compiled>])
 /// Cut to what the kernel takes as a comment.
 pub(crate) fn readable(text: &str) -> String {
     text.chars().filter(|one| one.is_ascii_alphanumeric() || "-./ ".contains(*one)).take(120).collect()
+}
+
+/// About how many rules all of these stand for. Those of one that is refused are none.
+pub(crate) fn weight(rules: &[Rule], direction: Direction) -> usize {
+    let taken = rules.iter().map(|rule| extent(rule, &places(rule.ports.as_deref(), direction, &|_, _| vec![1])));
+    let all = taken.fold(0, usize::saturating_add);
+    match depends_on_pod(rules, direction) {
+        _ if all > MOST => 0,
+        true => all * EACH,
+        false => all,
+    }
 }
 
 /// What a rule takes: each of its peers is allowed each range of ports, and each port by name.

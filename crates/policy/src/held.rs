@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::cluster_policy::ClusterPolicy;
-use crate::compile::{Compiled, Family, compile, depends_on_pod};
+use crate::compile::{Compiled, Family, compile, depends_on_pod, refused, weight};
 use crate::pods;
 use crate::policy::{Direction, Policy, Protocol, Rule};
 
@@ -70,8 +70,18 @@ fn refusal<P: Ruling>(policy: &P, compiled: &Compiled) -> Option<String> {
     compiled.is_refused.then_some(why)
 }
 
+/// About how many rules a policy stands for on a node.
+pub(crate) fn extent<P: Ruling>(policy: &P) -> usize {
+    [Direction::Ingress, Direction::Egress]
+        .into_iter()
+        .map(|direction| policy.rules(direction).map_or(0, |rules| weight(rules, direction)))
+        .sum()
+}
+
 pub(crate) struct Held<P> {
     pub(crate) policy: P,
+    /// There is no room for its rules on this node.
+    is_refused: bool,
     ingress: Option<Arc<Compiled>>,
     egress: Option<Arc<Compiled>>,
 }
@@ -83,12 +93,23 @@ impl<P: Ruling> Held<P> {
             Some(made(&policy, rules, direction, families, |_, _| Vec::new()))
         };
         let (ingress, egress) = (shared(Direction::Ingress), shared(Direction::Egress));
-        Self { policy, ingress, egress }
+        Self { policy, is_refused: false, ingress, egress }
+    }
+
+    /// One that there is no room for: it allows nothing.
+    pub(crate) fn refused(policy: P) -> Self {
+        tracing::warn!(
+            "{} allows nothing here: those of its namespace are more than a node keeps rules for",
+            policy.name()
+        );
+        let nothing = |direction| policy.rules(direction).map(|_| Arc::new(refused(direction)));
+        let (ingress, egress) = (nothing(Direction::Ingress), nothing(Direction::Egress));
+        Self { policy, is_refused: true, ingress, egress }
     }
 
     /// For other families.
     pub(crate) fn anew(self, families: &[Family]) -> Self {
-        Self::new(self.policy, families)
+        if self.is_refused { self } else { Self::new(self.policy, families) }
     }
 
     /// For a pod; None where it says nothing of this direction.

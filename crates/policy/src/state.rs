@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ferry_nft::Room;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
@@ -13,7 +14,7 @@ use crate::Bridge;
 use crate::chain::{Chain, Denial, Packet};
 use crate::cluster_policy::{ClusterPolicy, StoredClusterPolicy, Tier};
 use crate::compile::{Compiled, Family, tier};
-use crate::held::Held;
+use crate::held::{self, Held};
 use crate::pods;
 use crate::policy::{Direction, Policy, Protocol};
 use crate::selection::{Member, Members, Selections, Uid};
@@ -44,6 +45,9 @@ impl Target {
 
 type Place = (Tier, i64, String);
 
+/// So many rules all NetworkPolicies may stand for.
+const MOST: usize = 2_000_000;
+
 pub(crate) struct State {
     node: String,
     members: Members,
@@ -52,6 +56,7 @@ pub(crate) struct State {
     /// Told pods that the API server has not told of yet.
     unconfirmed: BTreeSet<Uid>,
     policies: BTreeMap<String, BTreeMap<String, Held<Policy>>>,
+    room: Room,
     /// In the order in which they decide: by tier, priority and name.
     cluster_policies: BTreeMap<Place, Held<ClusterPolicy>>,
     targets: HashMap<Uid, Target>,
@@ -77,6 +82,7 @@ impl State {
             told: HashMap::new(),
             unconfirmed: BTreeSet::new(),
             policies: BTreeMap::new(),
+            room: Room::new(MOST),
             cluster_policies: BTreeMap::new(),
             targets: HashMap::new(),
             claims: HashMap::new(),
@@ -227,17 +233,37 @@ impl State {
 
     pub(crate) fn policy(&mut self, policy: &NetworkPolicy, present: bool) {
         let policy = Policy::read(policy);
-        let namespace = policy.namespace.clone();
-        let others = self.policies.entry(namespace.clone()).or_default();
+        let owner = format!("{}/{}", policy.namespace, policy.name).into();
         if present {
-            others.insert(policy.name.clone(), Held::new(policy, self.table.families));
+            self.hold(&owner, policy);
         } else {
-            others.remove(&policy.name);
-            if others.is_empty() {
-                self.policies.remove(&namespace);
+            self.room.give_back(&owner);
+            self.let_go(&policy.namespace, &policy.name);
+            self.changed_policies.insert(policy.namespace);
+        }
+        for owner in self.room.admissible() {
+            let held = owner.split_once('/').and_then(|(namespace, name)| self.let_go(namespace, name));
+            if let Some(held) = held {
+                self.hold(&owner, held.policy);
             }
         }
+    }
+
+    fn hold(&mut self, owner: &Arc<str>, policy: Policy) {
+        let has_room = self.room.take(owner, held::extent(&policy));
+        let (namespace, name) = (policy.namespace.clone(), policy.name.clone());
+        let held = if has_room { Held::new(policy, self.table.families) } else { Held::refused(policy) };
+        self.policies.entry(namespace.clone()).or_default().insert(name, held);
         self.changed_policies.insert(namespace);
+    }
+
+    fn let_go(&mut self, namespace: &str, name: &str) -> Option<Held<Policy>> {
+        let others = self.policies.get_mut(namespace)?;
+        let held = others.remove(name);
+        if others.is_empty() {
+            self.policies.remove(namespace);
+        }
+        held
     }
 
     fn is_here(&self, member: &Member) -> bool {

@@ -277,3 +277,34 @@ fn packets_without_a_pods_address_are_dropped_while_a_pod_is_isolated() {
     state.policy(&policy("y", "p", &deny("Ingress")), false);
     assert!(state.transaction().script().contains("flush chain inet t strays"));
 }
+
+/// Each had as much as a policy may have, and nobody counted the policies.
+#[test]
+fn the_policies_of_a_namespace_stand_for_so_much_together() {
+    let mut state = state();
+    let ports: Vec<_> = (0..400).map(|at| json!({"port": 2 * at + 1})).collect();
+    let allow = |to: &str| {
+        let others = (1..400).map(|at| format!("172.16.{}.{}/32", at / 256, at % 256));
+        let blocks: Vec<_> =
+            others.chain([format!("{}/32", address(to))]).map(|range| json!({"ipBlock": {"cidr": range}})).collect();
+        json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": blocks, "ports": ports}]})
+    };
+    let reaches = |state: &State, from: &str, to: &str| state.allows(address(from), address(to), Protocol::Tcp, 81);
+    // Each stands for 160,000 rules, and the first namespace has half a million.
+    for (number, to) in ["y/a", "y/b", "x/b", "z/a"].into_iter().enumerate() {
+        state.policy(&policy("x", &format!("p{number}"), &allow(to)), true);
+    }
+    state.policy(&policy("y", "p", &allow("z/a")), true);
+    state.transaction();
+    assert!(["y/a", "y/b", "x/b"].iter().all(|to| reaches(&state, "x/a", to)));
+    assert!(!reaches(&state, "x/a", "z/a"), "there is no room for the last one");
+    assert!(reaches(&state, "y/a", "z/a"), "another namespace has room");
+    // What has room keeps it, though there would be less now; what is given back is there for others.
+    state.policy(&policy("x", "p0", &allow("y/a")), true);
+    state.policy(&policy("x", "p1", &allow("y/b")), false);
+    state.transaction();
+    assert!(reaches(&state, "x/a", "y/a") && !reaches(&state, "x/a", "y/b") && !reaches(&state, "x/a", "z/a"));
+    state.policy(&policy("y", "p", &allow("z/a")), false);
+    state.transaction();
+    assert!(reaches(&state, "x/a", "z/a"));
+}

@@ -180,7 +180,7 @@ mod tests {
 
     fn of(claims: &[(Place, Standing)], addresses: &[&str]) -> Fragment {
         let mut fragment = Fragment::default();
-        claims.iter().for_each(|(place, standing)| fragment.claim(*place, *standing));
+        fragment.claim(claims.iter().copied());
         fragment.cluster_addresses = addresses.iter().map(|text| ip(text)).collect();
         fragment
     }

@@ -1,6 +1,6 @@
 //! Which endpoints of a service port may receive traffic on this node: readiness, termination, locality and hints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ferry_client::lean::{Member, Names, Slice};
@@ -69,14 +69,33 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Chooses for one port. Endpoints that end but still serve are used only while no ready one exists.
-pub(crate) fn choose<'a>(
-    port: &ServicePort,
-    slices: impl IntoIterator<Item = &'a Slice>,
-    node: &NodeView,
+/// The ports of a Service's slices of one family, by name and protocol: a Service with very many looks none of them up twice.
+pub(crate) struct Ports<'a> {
     family: Family,
-) -> Choice {
-    let candidates = candidates(port, slices, node, family);
+    named: HashMap<(&'a str, &'a str), Vec<(u16, &'a Slice)>>,
+}
+
+impl<'a> Ports<'a> {
+    pub(crate) fn of(slices: impl IntoIterator<Item = &'a Slice>, family: Family) -> Self {
+        let mut named: HashMap<_, Vec<_>> = HashMap::new();
+        for slice in slices.into_iter().filter(|slice| *slice.address_type == *family.slice_type()) {
+            for port in &slice.ports {
+                named.entry((&*port.name, &*port.protocol)).or_default().push((port.number, slice));
+            }
+        }
+        Self { family, named }
+    }
+
+    fn get<'s>(&'s self, port: &'s ServicePort) -> &'s [(u16, &'s Slice)] {
+        let known: &'s HashMap<(&'s str, &'s str), Vec<(u16, &'s Slice)>> = &self.named;
+        let named = (port.name.as_deref().unwrap_or(""), port.protocol.as_deref().unwrap_or("TCP"));
+        known.get(&named).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Chooses for one port. Endpoints that end but still serve are used only while no ready one exists.
+pub(crate) fn choose(port: &ServicePort, ports: &Ports<'_>, node: &NodeView) -> Choice {
+    let candidates = candidates(port, ports, node);
     let ready: Vec<_> = candidates.iter().filter(|(_, candidate)| candidate.ready).collect();
     let preferred = Preference::of(&ready, node);
     let mut cluster: Vec<Endpoint> = ready
@@ -96,29 +115,19 @@ pub(crate) fn choose<'a>(
 }
 
 /// An endpoint moving between slices stands in both for a moment; the ready copy counts.
-fn candidates<'a>(
-    port: &ServicePort,
-    slices: impl IntoIterator<Item = &'a Slice>,
-    node: &NodeView,
-    family: Family,
-) -> BTreeMap<Endpoint, Candidate<'a>> {
+fn candidates<'a>(port: &'a ServicePort, ports: &'a Ports<'_>, node: &NodeView) -> BTreeMap<Endpoint, Candidate<'a>> {
     let mut found: BTreeMap<Endpoint, Candidate<'_>> = BTreeMap::new();
-    for slice in slices.into_iter().filter(|slice| *slice.address_type == *family.slice_type()) {
-        let numbers = slice.ports.iter().filter(|candidate| {
-            *candidate.name == *port.name.as_deref().unwrap_or("")
-                && *candidate.protocol == *port.protocol.as_deref().unwrap_or("TCP")
-        });
-        for number in numbers.map(|port| port.number) {
-            for endpoint in &slice.endpoints {
-                // Only the first address counts: the API defines the others as equivalent to it.
-                let Some(address) = endpoint.addresses().first().copied().filter(|address| family.has(address)) else {
-                    continue;
-                };
-                let candidate = Candidate::new(endpoint, node);
-                let key = Endpoint { address, port: number };
-                if !found.get(&key).is_some_and(|known| known.ready && !candidate.ready) {
-                    found.insert(key, candidate);
-                }
+    for (number, slice) in ports.get(port) {
+        for endpoint in &slice.endpoints {
+            // Only the first address counts: the API defines the others as equivalent to it.
+            let Some(address) = endpoint.addresses().first().copied().filter(|address| ports.family.has(address))
+            else {
+                continue;
+            };
+            let candidate = Candidate::new(endpoint, node);
+            let key = Endpoint { address, port: *number };
+            if !found.get(&key).is_some_and(|known| known.ready && !candidate.ready) {
+                found.insert(key, candidate);
             }
         }
     }
@@ -176,7 +185,7 @@ mod tests {
         let slice = Slice::from(slice);
         let port = ServicePort { name: Some("http".into()), port: 1, ..ServicePort::default() };
         let node = NodeView { name: "here".into(), zone: Some("a".into()) };
-        let choice = choose(&port, [&slice], &node, Family::Ipv4);
+        let choice = choose(&port, &Ports::of([&slice], Family::Ipv4), &node);
         let text = |list: &[Endpoint]| list.iter().map(|e| format!("{}:{}", e.address, e.port)).collect::<Vec<_>>();
         assert_eq!(text(&choice.cluster), cluster, "cluster endpoints of {endpoints}");
         assert_eq!(text(&choice.local), local, "local endpoints of {endpoints}");

@@ -104,19 +104,16 @@ impl Fragment {
         self.fronts.binary_search_by(|(known, _)| known.cmp(place))
     }
 
-    /// The strongest of several claims on one place counts.
-    pub(crate) fn claim(&mut self, place: Place, standing: Standing) {
-        match self.find(&place) {
-            Ok(index) => {
-                let known = &mut self.fronts[index].1.standing;
-                *known = standing.min(*known);
-            }
-            Err(index) => {
-                let none = || Arc::from([]);
-                let front = Front { standing, serves: None, refuses: None, firewall: None, any: none(), local: none() };
-                self.fronts.insert(index, (place, front));
-            }
-        }
+    /// Everything that it claims, at once: places one by one, each in front of all others, would be moved again and again. The
+    /// strongest of several claims on one place counts.
+    pub(crate) fn claim(&mut self, places: impl IntoIterator<Item = (Place, Standing)>) {
+        let mut claimed: Vec<_> = places.into_iter().collect();
+        claimed.sort_unstable();
+        claimed.dedup_by(|(later, _), (first, _)| later == first);
+        let none = || Arc::from([]);
+        let front =
+            |standing| Front { standing, serves: None, refuses: None, firewall: None, any: none(), local: none() };
+        self.fronts = claimed.into_iter().map(|(place, standing)| (place, front(standing))).collect();
     }
 
     pub(crate) fn front(&self, place: &Place) -> Option<&Front> {

@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 
 use crate::claims::{Rank, Standing};
 use crate::conntrack::Frontend;
-use crate::endpoints::{Choice, Endpoint, NodeView, choose};
-use crate::extent::excess;
+use crate::endpoints::{Choice, Endpoint, NodeView, Ports, choose};
+use crate::extent::extent;
 use crate::family::Family;
 use crate::fragment::{Fragment, Front, List, Refusal, Target};
 use crate::health::Check;
@@ -33,11 +33,13 @@ pub(crate) struct View {
     pub(crate) listeners: Listeners,
 }
 
-/// Nothing for services that have no virtual address: headless ones and external names.
+/// Nothing for services that have no virtual address: headless ones and external names. `admit` says whether there is room for as
+/// many elements as this one stands for.
 pub(crate) fn plan<'a>(
     service: &Service,
     slices: impl IntoIterator<Item = &'a Slice> + Clone,
     view: &View,
+    admit: impl FnOnce(usize) -> Result<(), String>,
 ) -> Option<Fragment> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {
@@ -54,18 +56,22 @@ pub(crate) fn plan<'a>(
     let name = identifier(service)?;
     let mut fragment = Fragment::default();
     fragment.cluster_addresses.clone_from(&cluster_addresses);
-    if let Some(why) = excess(service, slices.clone()) {
+    if let Err(why) = extent(service, slices.clone()).and_then(admit) {
         fragment.refused.insert(why);
         return Some(fragment.settled());
     }
     let mut ready_local = BTreeSet::new();
     let ranges = source_ranges(spec, family);
+    let of = OfService { name: &name, spec, service, cluster_addresses: &cluster_addresses, source_ranges: &ranges };
+    let mut planners = Vec::new();
     for port in spec.ports.iter().flatten() {
-        let of =
-            OfService { name: &name, spec, service, cluster_addresses: &cluster_addresses, source_ranges: &ranges };
         let planner = PortPlanner::new(&of, port, view, &mut fragment.refused);
-        let Some(planner) = planner else { continue };
-        let choice = choose(port, slices.clone(), &view.node, family);
+        planners.extend(planner.map(|planner| (port, planner)));
+    }
+    fragment.claim(planners.iter().flat_map(|(_, planner)| planner.claims()));
+    let ports = Ports::of(slices, family);
+    for (port, planner) in planners {
+        let choice = choose(port, &ports, &view.node);
         planner.plan(&choice, &mut fragment);
         ready_local.extend(choice.ready_local);
     }
@@ -188,24 +194,21 @@ impl<'a> PortPlanner<'a> {
     }
 
     /// The places where it is to be reached, and by what right.
-    fn claim(&self, fragment: &mut Fragment) {
+    fn claims(&self) -> Vec<(Place, Standing)> {
         let standing = |rank: Rank, at_node: bool| Standing { rank, since: self.since, at_node };
-        for (addresses, rank) in [
+        let by_rank = [
             (self.cluster_addresses, Rank::Allocated),
-            (&self.load_balancer_addresses, Rank::LoadBalancer),
-            (&self.external_addresses, Rank::Named),
-        ] {
-            for address in addresses {
-                fragment.claim(self.place(address), standing(rank, self.view.listeners.is_own(*address)));
-            }
-        }
-        if let Some(node_port) = self.node_port {
-            fragment.claim(Place::of_node(self.protocol, node_port), standing(Rank::Allocated, false));
-        }
+            (&*self.load_balancer_addresses, Rank::LoadBalancer),
+            (&*self.external_addresses, Rank::Named),
+        ];
+        let at = |address: &IpAddr, rank| (self.place(address), standing(rank, self.view.listeners.is_own(*address)));
+        let addresses = by_rank.into_iter().flat_map(|(addresses, rank)| addresses.iter().map(move |one| (one, rank)));
+        let node_port =
+            self.node_port.map(|port| (Place::of_node(self.protocol, port), standing(Rank::Allocated, false)));
+        addresses.map(|(address, rank)| at(address, rank)).chain(node_port).collect()
     }
 
     fn plan(&self, choice: &Choice, fragment: &mut Fragment) {
-        self.claim(fragment);
         let external =
             !self.external_addresses.is_empty() || !self.load_balancer_addresses.is_empty() || self.node_port.is_some();
         let wants_any = !self.internal_local || external;

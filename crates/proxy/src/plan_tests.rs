@@ -58,6 +58,64 @@ pub(crate) fn state_of(family: Family, node_port_addresses: &[&str]) -> State {
     State::new(frame, View { family, node, pod_cidr: pod_cidr.into(), ..View::default() })
 }
 
+fn listed(ports: impl Iterator<Item = usize>) -> Vec<Value> {
+    ports.map(|port| json!({"name": format!("p{port}"), "port": port})).collect()
+}
+
+/// Each port was compared with each of the slice's, and each was put in front of all others.
+#[test]
+fn a_service_with_very_many_ports_is_planned_at_once() {
+    const PORTS: usize = 20_000;
+    let mut state = state();
+    let descending = listed((1..=PORTS).rev());
+    state.service(&service("web", json!({"clusterIP": "10.96.0.9", "ports": descending}), Value::Null), true);
+    let mut slice = whole_slice("web", 1, "TCP", json!([{"addresses": ["10.244.0.7"]}]));
+    slice.ports = serde_json::from_value(json!(listed(1..=PORTS))).expect("ports");
+    state.slice(&Arc::new(slice.into()), true);
+    let begin = std::time::Instant::now();
+    let transaction = state.transaction();
+    let elapsed = begin.elapsed();
+    assert_eq!(state.take_refused().len(), 0);
+    assert!(!transaction.is_empty());
+    // It took minutes.
+    assert!(elapsed < std::time::Duration::from_secs(20), "{elapsed:?}");
+}
+
+#[test]
+fn the_services_of_a_namespace_stand_for_so_much_together() {
+    let mut state = state();
+    let endpoints: Vec<_> = (0..50).map(|number| json!({"addresses": [format!("10.244.0.{number}")]})).collect();
+    let listed = listed(1..=8000);
+    let mut add = |namespace: &str, number: usize, present: bool| {
+        let name = format!("s{number}");
+        let spec = json!({"clusterIP": format!("10.96.{}.{number}", namespace.len()), "ports": listed});
+        let mut service = Arc::unwrap_or_clone(service(&name, spec, Value::Null));
+        service.metadata.namespace = Some(namespace.to_owned());
+        let mut slice = whole_slice(&name, 1, "TCP", json!(endpoints));
+        slice.metadata.namespace = Some(namespace.to_owned());
+        slice.ports = serde_json::from_value(json!(listed)).expect("ports");
+        state.service(&Arc::new(service), present);
+        state.slice(&Arc::new(slice.into()), present);
+        state.transaction();
+        let refused = state.take_refused();
+        refused
+            .into_iter()
+            .map(|(service, why)| format!("{}: {why}", service.metadata.name.as_deref().unwrap_or_default()))
+            .collect::<Vec<_>>()
+    };
+    // Each stands for 408,000 elements, and the first namespace has two million.
+    for number in 0..4 {
+        assert_eq!(add("greedy", number, true), [""; 0]);
+    }
+    let why = "s4: the Service is not served: those of namespace greedy would be more than a node keeps rules for";
+    assert_eq!(add("greedy", 4, true), [why]);
+    assert_eq!(add("other", 0, true), [""; 0]);
+    add("greedy", 0, false);
+    let told = add("greedy", 4, true);
+    assert_eq!(told, [""; 0]);
+    assert_eq!(add("greedy", 0, true), [why.replace("s4", "s0")], "there is no room again: the other has got it");
+}
+
 #[test]
 fn each_family_has_its_own_addresses() {
     let spec = json!({

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ferry_client::lean::Slice;
-use ferry_nft::Transaction;
+use ferry_nft::{Room, Transaction};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 
@@ -19,6 +19,9 @@ use crate::table::{Owner, Table};
 
 /// Services with this label are left to another proxy.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+
+/// So many elements all Services of a family may stand for: about a gigabyte of the kernel's memory.
+const MOST: usize = 8_000_000;
 
 #[derive(Default)]
 struct Known {
@@ -53,6 +56,7 @@ pub(crate) struct State {
     /// What services were told they do not get.
     told: BTreeMap<Owner, BTreeSet<String>>,
     checks: BTreeMap<Owner, Check>,
+    room: Room,
 }
 
 impl State {
@@ -65,6 +69,7 @@ impl State {
             table: Table::new(frame),
             told: BTreeMap::new(),
             checks: BTreeMap::new(),
+            room: Room::new(MOST),
         }
     }
 
@@ -110,6 +115,23 @@ impl State {
     /// Whether any service does.
     pub(crate) fn has_external(&self) -> bool {
         self.known.values().filter_map(|known| known.service.as_ref()).any(|service| is_external(service))
+    }
+
+    /// Whether planning what changed takes milliseconds.
+    pub(crate) fn has_much_to_plan(&self) -> bool {
+        const MUCH: usize = 10_000;
+        let of_slices = |known: &Known| -> usize {
+            known.slices.iter().map(|(_, slice)| slice.endpoints.len().saturating_mul(slice.ports.len())).sum()
+        };
+        let of_service = |known: &Known| {
+            let spec = known.service.as_ref().and_then(|service| service.spec.as_ref());
+            spec.and_then(|spec| spec.ports.as_ref()).map_or(0, Vec::len)
+        };
+        let mut left = MUCH;
+        self.changed.iter().filter_map(|owner| self.known.get(owner)).any(|known| {
+            left = left.saturating_sub(1 + of_service(known) + of_slices(known));
+            left == 0
+        })
     }
 
     /// What the node listens on now: services that this is of matter for are planned anew.
@@ -164,16 +186,16 @@ impl State {
     }
 
     fn updates(&mut self) -> Vec<(Owner, Option<Fragment>)> {
-        let changed = std::mem::take(&mut self.changed);
-        let updates: Vec<(Owner, Option<Fragment>)> = changed
-            .into_iter()
-            .map(|owner| {
-                let fragment = self.known.get(&owner).and_then(|known| {
-                    plan(known.service.as_ref()?, known.slices.iter().map(|(_, slice)| &**slice), &self.view)
-                });
+        let mut changed: Vec<Owner> = std::mem::take(&mut self.changed).into_iter().collect();
+        let mut updates = Vec::new();
+        while !changed.is_empty() {
+            updates.extend(changed.into_iter().map(|owner| {
+                let fragment = self.fragment(&owner);
                 (owner, fragment)
-            })
-            .collect();
+            }));
+            // Where one has become smaller, there may be room for another.
+            changed = self.room.admissible();
+        }
         for (owner, fragment) in &updates {
             match fragment.as_ref().and_then(|fragment| fragment.health) {
                 Some(check) => self.checks.insert(owner.clone(), check),
@@ -181,6 +203,22 @@ impl State {
             };
         }
         updates
+    }
+
+    fn fragment(&mut self, owner: &Owner) -> Option<Fragment> {
+        let mut is_weighed = false;
+        let fragment = self.known.get(owner).and_then(|known| {
+            let slices = known.slices.iter().map(|(_, slice)| &**slice);
+            let admit = |elements| {
+                is_weighed = true;
+                if self.room.take(owner, elements) { Ok(()) } else { Err(too_many(owner)) }
+            };
+            plan(known.service.as_ref()?, slices, &self.view, admit)
+        });
+        if !is_weighed {
+            self.room.give_back(owner);
+        }
+        fragment
     }
 
     pub(crate) fn family(&self) -> Family {
@@ -203,6 +241,11 @@ impl State {
         self.table.absorb(updates);
         self.table.render()
     }
+}
+
+fn too_many(owner: &Owner) -> String {
+    let namespace = owner.split_once('/').map_or("", |(namespace, _)| namespace);
+    format!("the Service is not served: those of namespace {namespace} would be more than a node keeps rules for")
 }
 
 /// Whether it is to be reached at more than a ClusterIP.

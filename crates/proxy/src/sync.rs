@@ -10,6 +10,7 @@ use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::ResourceExt;
 use tokio::sync::watch;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use crate::affinity;
@@ -278,10 +279,17 @@ impl Sync {
         if self.states.iter().any(State::wants_the_nodes) {
             self.look_at_listeners().await;
         }
-        let mut transaction = Transaction::default();
-        for state in &mut self.states {
-            transaction.join(state.transaction());
-        }
+        let joined = |states: &mut [State]| {
+            let mut transaction = Transaction::default();
+            for state in states {
+                transaction.join(state.transaction());
+            }
+            transaction
+        };
+        let transaction = match self.states.iter().any(State::has_much_to_plan) {
+            true => self.off_the_worker(joined).await,
+            false => joined(&mut self.states),
+        };
         self.tell_refused();
         if transaction.is_empty() {
             return None;
@@ -295,6 +303,24 @@ impl Sync {
                 tracing::info!("writing the whole table of Services anew, since a change did not fit: {error}");
                 self.resync().await
             }
+        }
+    }
+
+    /// What takes long does not keep other tasks of this node waiting.
+    async fn off_the_worker<T: Send + 'static>(&mut self, work: impl FnOnce(&mut [State]) -> T + Send + 'static) -> T {
+        let mut states = std::mem::take(&mut self.states);
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&mut states);
+            (states, done)
+        });
+        match done.await.map_err(JoinError::try_into_panic) {
+            Ok((states, done)) => {
+                self.states = states;
+                done
+            }
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // The runtime ends, and this task with it.
+            Err(Err(_)) => std::future::pending().await,
         }
     }
 
@@ -335,7 +361,8 @@ impl Sync {
         if self.states.iter().any(State::wants_the_nodes) {
             self.look_at_listeners().await;
         }
-        let whole: String = self.states.iter_mut().map(State::resync).collect();
+        let whole: String =
+            self.off_the_worker(|states| states.iter_mut().map(State::resync).collect::<String>()).await;
         self.tell_refused();
         let clients = self.remembered_clients().await;
         let begin = Instant::now();

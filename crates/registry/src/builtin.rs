@@ -16,12 +16,13 @@ const COLUMNS: &str = include_str!("columns.tsv");
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 /// The flags of kinds with a part in the write path.
-const WRITE_HOOKS: [(&str, WriteHook); 6] = [
+const WRITE_HOOKS: [(&str, WriteHook); 7] = [
     ("namespace", WriteHook::Namespace),
     ("expires", WriteHook::Expiry),
     ("service-addresses", WriteHook::ServiceAddresses),
     ("device-rights", WriteHook::DeviceRights),
     ("signing-rights", WriteHook::SigningRights),
+    ("policy-rights", WriteHook::PolicyRights),
     ("lease-renewal", WriteHook::LeaseRenewal),
 ];
 const ALL_VERBS: &str = "create,delete,deletecollection,get,list,patch,update,watch";

@@ -28,6 +28,8 @@ pub enum WriteHook {
     DeviceRights,
     /// What its status says needs the right to sign for its signer.
     SigningRights,
+    /// What it names as parameters needs the right to read it.
+    PolicyRights,
     /// Renewed every few seconds, by a change of its stored bytes.
     LeaseRenewal,
 }

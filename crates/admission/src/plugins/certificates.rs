@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base64::Engine;
+use ferry_auth::rbac::changes_only_references;
 use ferry_auth::{Attributes, Authorizer};
 use ferry_meta::ApiError;
 use ferry_meta::object::text;
@@ -118,7 +119,7 @@ impl Plugin for ClusterTrustBundleAttest {
             return Ok(());
         }
         let Some(object) = request.object.as_deref() else { return Ok(()) };
-        let unchanged = request.old.is_some_and(|old| old.get("spec") == object.get("spec"));
+        let unchanged = request.old.is_some_and(|old| changes_only_references(object, old));
         let signer = text(object, "/spec/signerName");
         if unchanged || signer.is_empty() || may(&*self.authorizer, request, "attest", signer).await {
             return Ok(());
@@ -195,6 +196,24 @@ mod tests {
                 "certificatesigningrequests.certificates.k8s.io \"r\" is forbidden: user not permitted to approve requests with signerName {signer:?}"
             );
             assert_eq!(got, (!allowed).then_some(want));
+        }
+    }
+
+    /// Pods choose the bundles of a signer by labels.
+    #[tokio::test]
+    async fn labels_of_a_bundle_are_for_those_who_attest() {
+        let old = json!({"metadata": {"name": "b", "labels": {"trusted": "no"}}, "spec": {"signerName": "a.io/x", "trustBundle": "t"}});
+        let mut labelled = old.clone();
+        labelled["metadata"]["labels"]["trusted"] = json!("yes");
+        let mut finalized = old.clone();
+        finalized["metadata"]["finalizers"] = json!(["a.io/f"]);
+        for (verb, object, allowed) in
+            [("sign", &labelled, false), ("sign", &finalized, true), ("sign", &old, true), ("attest", &labelled, true)]
+        {
+            let plugin =
+                ClusterTrustBundleAttest::new(Arc::new(Rules(PolicyRule::new(&[verb], &[GROUP], &["signers"]))));
+            let case = Case::update(GROUP, "clustertrustbundles", "", object.clone(), old.clone());
+            assert_eq!(case.validate(&plugin).await.is_ok(), allowed, "{verb} {object}");
         }
     }
 

@@ -49,16 +49,29 @@ struct Shared {
     kinds: Kinds,
 }
 
-/// Policies and bindings themselves are never admitted by policies: a broken one could not be removed.
-fn is_exempt(request: &Request<'_>) -> bool {
-    request.resource.group == "admissionregistration.k8s.io"
-        && [
+/// What no policy sees, in groups. Policies and bindings themselves: a broken one could not be removed. Questions about users and
+/// their rights: components ask them on behalf of others, and a policy could refuse them, change what is asked, or tell the token
+/// of a TokenReview.
+const EXEMPT: [(&str, &[&str]); 3] = [
+    (
+        "admissionregistration.k8s.io",
+        &[
             "validatingadmissionpolicies",
             "validatingadmissionpolicybindings",
             "mutatingadmissionpolicies",
             "mutatingadmissionpolicybindings",
-        ]
-        .contains(&request.resource.resource.as_str())
+        ],
+    ),
+    ("authentication.k8s.io", &["selfsubjectreviews", "tokenreviews"]),
+    (
+        "authorization.k8s.io",
+        &["localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"],
+    ),
+];
+
+fn is_exempt(request: &Request<'_>) -> bool {
+    let resource = request.resource;
+    EXEMPT.iter().any(|(group, names)| resource.group == *group && names.contains(&resource.resource.as_str()))
 }
 
 /// A refusal with a reason and the messages of all that refused.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::allocate::{self, Allocation};
 use super::lease_fast_path::{self, Wanted};
-use super::{Write, device_rights, signing_rights};
+use super::{Write, device_rights, policy_rights, signing_rights};
 
 impl Write<'_> {
     fn hook(&self) -> WriteHook {
@@ -54,11 +54,14 @@ impl Write<'_> {
         }
     }
 
-    /// The same for a change that is sound: who may not make it is told what is wrong with it first.
-    pub(super) async fn missing_rights_of_sound(&self, object: &Value, old: &Value) -> FieldErrors {
-        match self.hook() {
-            WriteHook::SigningRights => {
+    /// The same for what is sound: who may not write it is told what is wrong with it first.
+    pub(super) async fn missing_rights_of_sound(&self, object: &Value, old: Option<&Value>) -> FieldErrors {
+        match (self.hook(), old) {
+            (WriteHook::SigningRights, Some(old)) => {
                 signing_rights::errors(self.core, self.context, self.subresource, object, old).await
+            }
+            (WriteHook::PolicyRights, old) => {
+                policy_rights::errors(self.core, self.context, self.subresource, object, old).await
             }
             _ => FieldErrors::new(),
         }

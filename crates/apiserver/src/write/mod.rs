@@ -13,6 +13,7 @@ pub(crate) mod fencing;
 mod hooks;
 pub(crate) mod lease_fast_path;
 pub(crate) mod patching;
+mod policy_rights;
 pub(crate) mod quotas;
 mod said;
 mod signing_rights;
@@ -170,7 +171,7 @@ impl Write<'_> {
     async fn create_named(&self, mut object: Value, shared: bool) -> Result<Written, ApiError> {
         self.prepare_create(&mut object, shared);
         let allocation = self.allocate(&mut object, None)?;
-        self.validate_create(&object)?;
+        self.validate_create(&object).await?;
         self.admit(&mut object, None).await?;
         self.commit_create(object, allocation).await
     }

@@ -104,9 +104,12 @@ impl Write<'_> {
         }
     }
 
-    pub(super) fn validate_create(&self, object: &Value) -> Result<(), ApiError> {
+    pub(super) async fn validate_create(&self, object: &Value) -> Result<(), ApiError> {
         let strategy = self.strategy_context();
-        let errors = self.row.validate_create(&strategy, object);
+        let mut errors = self.row.validate_create(&strategy, object);
+        if errors.is_empty() {
+            errors = self.missing_rights_of_sound(object, None).await;
+        }
         if !errors.is_empty() {
             return Err(self.row.refusal(object, errors));
         }
@@ -144,7 +147,7 @@ impl Write<'_> {
         let strategy = self.strategy_context();
         errors.extend(self.row.validate_update(&strategy, object, live));
         if errors.is_empty() {
-            errors = self.missing_rights_of_sound(object, live).await;
+            errors = self.missing_rights_of_sound(object, Some(live)).await;
         }
         if !errors.is_empty() {
             return Err(self.row.refusal(object, errors));

@@ -1,6 +1,6 @@
 //! Nobody may give rights away that they do not have: the check before a role or a binding is written.
 
-use ferry_meta::object::{name, namespace, text};
+use ferry_meta::object::{items, name, namespace, text};
 use ferry_meta::user::MASTERS;
 use ferry_meta::{ApiError, GroupResource, Reason, UserInfo};
 use serde_json::Value;
@@ -38,6 +38,27 @@ pub async fn check_write(
     }
 }
 
+/// Whether a write changes nothing but what the garbage collector does, which gives nothing away. Labels may: by them, other
+/// ClusterRoles take in the rules of one, and pods choose whom they trust.
+pub fn changes_only_references(object: &Value, old: &Value) -> bool {
+    const REFERENCES: [&str; 5] = ["finalizers", "managedFields", "ownerReferences", "resourceVersion", "selfLink"];
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        if let Some(fields) = rest.as_object_mut() {
+            fields.retain(|name, _| name != "apiVersion" && name != "kind");
+        }
+        if let Some(metadata) = rest.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|name, _| !REFERENCES.contains(&name.as_str()));
+        }
+        rest
+    };
+    rest(object) == rest(old)
+}
+
+fn is_aggregated(role: &Value) -> bool {
+    !items(role, "/aggregationRule/clusterRoleSelectors").is_empty()
+}
+
 async fn check_role(
     rbac: &Rbac,
     authorizer: &dyn Authorizer,
@@ -46,14 +67,10 @@ async fn check_role(
     object: &Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let rules = rules_of(object);
-    let aggregation = object.get("aggregationRule").filter(|rule| !rule.is_null());
-    if let Some(old) = old {
-        let same = aggregation == old.get("aggregationRule").filter(|rule| !rule.is_null());
-        if same && rules_of(old) == rules {
-            return Ok(());
-        }
+    if old.is_some_and(|old| changes_only_references(object, old)) {
+        return Ok(());
     }
+    let rules = rules_of(object);
     let escalate = Attributes {
         version: "v1",
         namespace: namespace(object),
@@ -65,7 +82,8 @@ async fn check_role(
     }
     let refuse = |why: &str| ApiError::forbidden(resource, name(object), why);
     confirm(rbac, user, namespace(object), &rules).map_err(|why| refuse(&why))?;
-    if aggregation.is_some() {
+    // Whoever takes the selectors away keeps what they gathered so far.
+    if is_aggregated(object) || old.is_some_and(is_aggregated) {
         let everything = [
             PolicyRule::new(&["*"], &["*"], &["*"]),
             PolicyRule { verbs: vec!["*".into()], non_resource_urls: vec!["*".into()], ..PolicyRule::default() },
@@ -84,7 +102,7 @@ async fn check_binding(
     object: &Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    if old.is_some_and(|old| ["roleRef", "subjects"].iter().all(|field| old.get(field) == object.get(field))) {
+    if old.is_some_and(|old| changes_only_references(object, old)) {
         return Ok(());
     }
     let (kind, role) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 pub use aggregate::aggregated_rules;
 pub use covers::{compact, uncovered};
-pub use escalation::check_write;
+pub use escalation::{changes_only_references, check_write};
 pub use rule::{PolicyRule, rules_of};
 
 use crate::authorize::{Attributes, Authorizer, Decision};

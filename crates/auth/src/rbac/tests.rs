@@ -194,6 +194,56 @@ async fn nobody_gives_away_what_they_do_not_hold() {
     assert_eq!(write("roles", &more).await, Ok(()));
 }
 
+/// A label was enough: by it, the aggregated role `view` took in all that the role of another could do.
+#[tokio::test]
+async fn who_lacks_the_rights_of_a_role_does_not_label_it() {
+    let objects = cluster();
+    let rules = json!([
+        {"apiGroups": [GROUP], "resources": ["clusterroles", "clusterrolebindings"], "verbs": ["update"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+    ]);
+    let bobs = |name: &str| binding("", name, "ClusterRole", name, json!([{"kind": "User", "name": "bob"}]));
+    put(&objects, "clusterroles", role("", "mgr", rules));
+    put(&objects, "clusterrolebindings", bobs("mgr"));
+    let rbac = Arc::new(Rbac::new(objects));
+    let chain = AuthorizerChain::new().with("rbac", rbac.clone());
+    let write = async |resource: &str, old: &Value, path: &str, value: Value| {
+        let mut object = old.clone();
+        *object.pointer_mut(path).unwrap_or_else(|| panic!("no {path}")) = value;
+        let resource = GroupResource::new(GROUP, resource);
+        check_write(&rbac, &chain, &bob(), &resource, &object, Some(old)).await.is_ok()
+    };
+    let with_places = |mut object: Value| {
+        for place in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            object["metadata"][place] = Value::Null;
+        }
+        object
+    };
+    let secrets = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
+    let maps = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
+    let (strong, weak) = (with_places(role("", "strong", secrets)), with_places(role("", "weak", maps.clone())));
+    let strong_binding = with_places(bobs("admin"));
+    let mut aggregated = weak.clone();
+    aggregated["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]});
+    let label = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
+    for (resource, old, path, value, want) in [
+        ("clusterroles", &strong, "/metadata/labels", label.clone(), false),
+        ("clusterroles", &strong, "/metadata/annotations", json!({"a": "b"}), false),
+        ("clusterroles", &strong, "/metadata/finalizers", json!(["a/b"]), true),
+        ("clusterroles", &strong, "/metadata/ownerReferences", json!([{"uid": "x"}]), true),
+        ("clusterroles", &strong, "/rules", maps, true),
+        ("clusterroles", &weak, "/metadata/labels", label.clone(), true),
+        ("clusterroles", &aggregated, "/metadata/labels", label.clone(), false),
+        ("clusterroles", &aggregated, "/aggregationRule", Value::Null, false),
+        ("clusterroles", &aggregated, "/metadata/finalizers", json!([]), true),
+        ("clusterrolebindings", &strong_binding, "/metadata/labels", label, false),
+        ("clusterrolebindings", &strong_binding, "/metadata/finalizers", json!(["a/b"]), true),
+    ] {
+        let shown = format!("{} of {}", path, old["metadata"]["name"]);
+        assert_eq!(write(resource, old, path, value).await, want, "{shown}");
+    }
+}
+
 /// Four lists of a few kilobytes stand for more permissions than fit into memory.
 #[tokio::test]
 async fn roles_that_stand_for_very_much_cost_little() {

@@ -10,12 +10,15 @@ use ferry_client::ObjectKey;
 use super::certificates::{Certificates, ClientValidation, Fingerprint, ca_certificate};
 use super::conditions::Problem;
 use super::objects::{Allowed, Objects, Referrer, age, key, namespace};
+use super::room::{QUARTER, share};
 use crate::api::{FrontendValidation, GROUP, Gateway, Listener, ListenerSet, SecretRef};
 use crate::table::{Depth, Hostname, TlsMode, Transport};
 
-/// All listeners of a Gateway together may be so many. Those beyond are refused before anything is done for them.
+/// All listeners of a Gateway together may be so many. Those beyond are refused before anything is done for them. Of what a Gateway
+/// and other namespaces leave, the ListenerSets of a namespace that is not the Gateway's have a share.
 const MOST_LISTENERS: usize = 1024;
 /// Ports of a Gateway, each address counted, to which ListenerSets may add: a Gateway's own are not in danger by those of others.
+/// Again a namespace has a share.
 const MOST_PORTS_WITH_SETS: usize = 128;
 
 /// A listener and what becomes of it.
@@ -121,8 +124,8 @@ pub fn resolve(objects: &Objects, certificates: &Certificates, gateway: &Gateway
     }
     for (place, mut set) in sets(objects, gateway).into_iter().enumerate() {
         let first = frontend.listeners.len();
-        if first >= MOST_LISTENERS && set.refused.is_none() {
-            set.refused = Some(too_many());
+        if set.refused.is_none() {
+            set.refused = frontend.has_no_room_for(gateway, &set);
         }
         if set.refused.is_none() {
             let from = Referrer { group: GROUP, kind: "ListenerSet", namespace: namespace(&set.set.metadata) };
@@ -207,8 +210,12 @@ impl Frontend {
         };
         match transport(&spec.protocol) {
             _ if self.listeners.len() >= MOST_LISTENERS => listening.accepted = Some(too_many()),
-            Some((transport, _)) if set.is_some() && self.has_no_port_for(gateway, spec.port, transport) => {
-                let message = format!("ListenerSets add no port to a Gateway that has {MOST_PORTS_WITH_SETS}");
+            Some((transport, _))
+                if set.is_some() && self.has_no_port_for(gateway, from.namespace, spec.port, transport) =>
+            {
+                let message = format!(
+                    "ListenerSets add no port to a Gateway that has {MOST_PORTS_WITH_SETS}, and those of another namespace no more than a quarter of what is left"
+                );
                 listening.accepted = Some(Problem::new("PortUnavailable", message));
             }
             Some((transport, kinds)) => {
@@ -228,11 +235,46 @@ impl Frontend {
         self.listeners.push(listening);
     }
 
-    fn has_no_port_for(&self, gateway: &Gateway, port: u16, transport: Transport) -> bool {
+    /// The namespace that a listener comes from. The last ListenerSet is not among the known ones while its listeners are added.
+    fn origin<'a>(&'a self, one: &Listening, gateway: &'a Gateway, last: &'a str) -> &'a str {
+        match one.set {
+            None => namespace(&gateway.metadata),
+            Some(place) => self.sets.get(place).map_or(last, |set| namespace(&set.set.metadata)),
+        }
+    }
+
+    fn has_no_room_for(&self, gateway: &Gateway, set: &Set) -> Option<Problem> {
+        let own = namespace(&set.set.metadata);
+        let is_own = |one: &&Listening| self.origin(one, gateway, own) == own;
+        let (all, ours) = (self.listeners.len(), self.listeners.iter().filter(is_own).count());
+        if all >= MOST_LISTENERS {
+            return Some(too_many());
+        }
+        let share = share(MOST_LISTENERS, all - ours, QUARTER);
+        let is_over = own != namespace(&gateway.metadata) && ours + set.set.spec.listeners.len() > share;
+        is_over.then(|| {
+            let message = format!(
+                "the ListenerSets of namespace {own} would have more than {share} listeners: a quarter of what others leave of {MOST_LISTENERS}"
+            );
+            Problem::new("TooManyListeners", message)
+        })
+    }
+
+    fn has_no_port_for(&self, gateway: &Gateway, own: &str, port: u16, transport: Transport) -> bool {
         let of = |one: &Listening| Some((one.spec.port, one.transport?.is_datagram()));
-        let mut ports: HashSet<_> = self.listeners.iter().filter(|one| one.takes_routes()).filter_map(of).collect();
-        ports.insert((port, transport.is_datagram()))
-            && ports.len() * gateway.spec.addresses.len().max(1) > MOST_PORTS_WITH_SETS
+        let listening = || self.listeners.iter().filter(|one| one.takes_routes());
+        let wanted = (port, transport.is_datagram());
+        let mut ports: HashSet<_> = listening().filter_map(of).collect();
+        if !ports.insert(wanted) {
+            return false;
+        }
+        let most = MOST_PORTS_WITH_SETS / gateway.spec.addresses.len().max(1);
+        if own == namespace(&gateway.metadata) {
+            return ports.len() > most;
+        }
+        let others = listening().filter(|one| self.origin(one, gateway, own) != own);
+        let others = others.filter_map(of).collect::<HashSet<_>>().len();
+        ports.len() - others > share(most, others, QUARTER)
     }
 
     /// Who comes first stays.

@@ -51,11 +51,12 @@ use objects::{Objects, Referrer, age, key, namespace};
 use options::Options;
 use policies::Policies;
 pub use policies::system_authorities;
+use room::share;
 use tables::Tables;
 
 /// Ports of the Gateways of one namespace, at all their addresses.
 const MOST_PORTS_OF_NAMESPACE: usize = 512;
-/// And of all namespaces: each is a socket of this machine.
+/// And of all namespaces: each is a socket of this machine. Of what others leave, a namespace has no larger part than of all.
 const MOST_PORTS: usize = 8192;
 
 /// What the table is made for.
@@ -202,7 +203,8 @@ fn gateways(
         let wants = self::wanted(gateway, &state);
         let count = wants.ports.len() * wants.asked.len().max(1);
         let of_namespace = of_namespaces.entry(key.namespace.clone()).or_default();
-        let is_crowded = *of_namespace + count > MOST_PORTS_OF_NAMESPACE || all + count > MOST_PORTS;
+        let share = share(MOST_PORTS, all - *of_namespace, MOST_PORTS / MOST_PORTS_OF_NAMESPACE);
+        let is_crowded = *of_namespace + count > share;
         crowded.push(is_crowded);
         if !is_crowded {
             (*of_namespace, all) = (*of_namespace + count, all + count);
@@ -217,7 +219,7 @@ fn gateways(
         let asked = gateway.spec.addresses.iter().filter(|address| has_value(address)).count();
         state.unusable = if is_crowded {
             let message = format!(
-                "the Gateways of a namespace have no more than {MOST_PORTS_OF_NAMESPACE} ports, and those of all no more than {MOST_PORTS}"
+                "the Gateways of a namespace have no more than {MOST_PORTS_OF_NAMESPACE} ports, those of all no more than {MOST_PORTS}, and the last of them have fewer"
             );
             Some(Problem::new("AddressNotAssigned", message))
         } else if addresses.len() < asked {

@@ -1,5 +1,6 @@
-//! How much memory the routes of a Gateway and those of a namespace may take in the tables. Who came first has it; who comes
-//! too late is told, and let in as soon as there is room.
+//! How much memory the routes of a Gateway and those of a namespace may take in the tables. Who has room keeps it; who asks for
+//! too much is told, and let in as soon as there is room. However many namespaces take all that they can get at a Gateway, there is
+//! room for the next one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,6 +15,13 @@ const MIB: usize = 1 << 20;
 const MOST_OF_NAMESPACE: usize = 64 * MIB;
 /// The routes of all namespaces at one Gateway.
 const MOST_OF_GATEWAY: usize = 256 * MIB;
+pub const QUARTER: usize = 4;
+
+/// What one of several users of a place may have: such a part of what the others leave. The first has most, and no number of them
+/// fills the place.
+pub fn share(all: usize, others: usize, part: usize) -> usize {
+    all.saturating_sub(others) / part
+}
 
 type Weights = Box<[(Arc<ObjectKey>, usize)]>;
 
@@ -22,11 +30,24 @@ pub struct Room {
     /// What each route has.
     held: HashMap<Id, Weights>,
     namespaces: HashMap<String, usize>,
-    gateways: HashMap<Arc<ObjectKey>, usize>,
+    gateways: HashMap<Arc<ObjectKey>, Taken>,
     /// What each route that was refused asked for.
     refused: BTreeMap<Id, Weights>,
     /// Whether there is more room than when somebody was refused.
     has_more: bool,
+}
+
+/// What is taken of one Gateway.
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    namespaces: HashMap<String, usize>,
+}
+
+impl Taken {
+    fn of(&self, namespace: &str) -> usize {
+        self.namespaces.get(namespace).map_or(0, |known| *known)
+    }
 }
 
 fn sum(weights: &[(Arc<ObjectKey>, usize)]) -> usize {
@@ -34,55 +55,75 @@ fn sum(weights: &[(Arc<ObjectKey>, usize)]) -> usize {
 }
 
 impl Room {
-    fn refusal(&self, namespace: &str, weights: &[(Arc<ObjectKey>, usize)]) -> Option<Problem> {
-        let is_over =
-            |known: Option<&usize>, more: usize, most| known.map_or(0, |known| *known).saturating_add(more) > most;
-        let problem = |whose: String, most: usize| {
-            let message = format!("the routes of {whose} would take more than {} MiB", most / MIB);
-            Some(Problem::new("TooManyRules", message))
-        };
-        if is_over(self.namespaces.get(namespace), sum(weights), MOST_OF_NAMESPACE) {
-            return problem(format!("namespace {namespace}"), MOST_OF_NAMESPACE);
+    /// `had` is what the route had until now. A change that takes no more is never refused: others came meanwhile, and nobody loses
+    /// a route by them.
+    fn refusal(
+        &self,
+        namespace: &str,
+        weights: &[(Arc<ObjectKey>, usize)],
+        had: &[(Arc<ObjectKey>, usize)],
+    ) -> Option<Problem> {
+        let of_namespace = self.namespaces.get(namespace).map_or(0, |known| *known);
+        let more = sum(weights);
+        if more > sum(had) && of_namespace.saturating_add(more) > MOST_OF_NAMESPACE {
+            let most = MOST_OF_NAMESPACE / MIB;
+            let message = format!("the routes of namespace {namespace} would take more than {most} MiB");
+            return Some(Problem::new("TooManyRules", message));
         }
-        let full = weights.iter().find(|(key, weight)| is_over(self.gateways.get(key), *weight, MOST_OF_GATEWAY));
-        full.and_then(|(key, _)| problem(format!("Gateway {key}"), MOST_OF_GATEWAY))
+        let is_over = |(key, weight): &&(Arc<ObjectKey>, usize)| {
+            let had = had.iter().find(|(known, _)| known == key).map_or(0, |(_, had)| *had);
+            let own = self.gateways.get(key).map_or(0, |taken| taken.of(namespace));
+            *weight > had && own.saturating_add(*weight) > self.share(key, namespace)
+        };
+        let (key, _) = weights.iter().find(is_over)?;
+        let (most, all) = (self.share(key, namespace) / 1024, MOST_OF_GATEWAY / MIB);
+        let message = format!(
+            "the routes of namespace {namespace} would take more than {most} KiB of Gateway {key}: a quarter of what those of other namespaces leave of {all} MiB"
+        );
+        Some(Problem::new("TooManyRules", message))
+    }
+
+    fn share(&self, gateway: &ObjectKey, namespace: &str) -> usize {
+        let others = self.gateways.get(gateway).map_or(0, |taken| taken.all - taken.of(namespace));
+        share(MOST_OF_GATEWAY, others, QUARTER)
     }
 
     pub fn take(&mut self, id: &Id, weights: &Weights) -> Result<(), Problem> {
-        self.give_back(id);
+        let had = self.give_back(id);
         if weights.is_empty() {
             return Ok(());
         }
-        if let Some(problem) = self.refusal(&id.key.namespace, weights) {
+        let namespace = &id.key.namespace;
+        if let Some(problem) = self.refusal(namespace, weights, &had) {
             self.refused.insert(id.clone(), weights.clone());
             return Err(problem);
         }
-        *self.namespaces.entry(id.key.namespace.clone()).or_default() += sum(weights);
+        *self.namespaces.entry(namespace.clone()).or_default() += sum(weights);
         for (gateway, weight) in weights {
-            *self.gateways.entry(gateway.clone()).or_default() += weight;
+            let taken = self.gateways.entry(gateway.clone()).or_default();
+            taken.all += weight;
+            *taken.namespaces.entry(namespace.clone()).or_default() += weight;
         }
         self.held.insert(id.clone(), weights.clone());
         Ok(())
     }
 
-    pub fn give_back(&mut self, id: &Id) {
+    /// The route has no room any more; returns what it had.
+    pub fn give_back(&mut self, id: &Id) -> Weights {
         self.refused.remove(id);
-        let Some(weights) = self.held.remove(id) else { return };
+        let Some(weights) = self.held.remove(id) else { return Weights::default() };
         self.has_more = true;
-        if let Some(known) = self.namespaces.get_mut(&id.key.namespace) {
-            *known = known.saturating_sub(sum(&weights));
-            if *known == 0 {
-                self.namespaces.remove(&id.key.namespace);
-            }
-        }
+        let namespace = &id.key.namespace;
+        lessen(&mut self.namespaces, namespace, sum(&weights));
         for (gateway, weight) in &weights {
-            if let Some(known) = self.gateways.get_mut(gateway) {
-                *known = known.saturating_sub(*weight);
-                if *known == 0 {
-                    self.gateways.remove(gateway);
-                }
+            let Some(taken) = self.gateways.get_mut(gateway) else { continue };
+            taken.all = taken.all.saturating_sub(*weight);
+            lessen(&mut taken.namespaces, namespace, *weight);
+            if taken.namespaces.is_empty() {
+                self.gateways.remove(gateway);
             }
         }
+        weights
     }
 
     /// Those of the refused that fit, one beside the other.
@@ -105,6 +146,14 @@ impl Room {
     }
 }
 
+fn lessen(amounts: &mut HashMap<String, usize>, of: &str, by: usize) {
+    let Some(known) = amounts.get_mut(of) else { return };
+    *known = known.saturating_sub(by);
+    if *known == 0 {
+        amounts.remove(of);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,31 +162,75 @@ mod tests {
         Id { key: ObjectKey::new(namespace, name), kind: "HTTPRoute" }
     }
 
+    fn at(name: &str, mib: usize) -> (Arc<ObjectKey>, usize) {
+        (Arc::new(ObjectKey::new("n", name)), mib * MIB)
+    }
+
+    fn told(taken: Result<(), Problem>) -> String {
+        taken.err().map(|problem| problem.message).unwrap_or_default()
+    }
+
     #[test]
     fn who_came_first_has_the_room_until_it_goes() {
         let mut room = Room::default();
-        let at = |name: &str, mib: usize| (Arc::new(ObjectKey::new("n", name)), mib * MIB);
         let of = |list: &[(Arc<ObjectKey>, usize)]| -> Weights { list.into() };
-        let told = |taken: Result<(), Problem>| taken.err().map(|problem| problem.message).unwrap_or_default();
         assert_eq!(told(room.take(&id("a", "1"), &of(&[at("g", 40)]))), "");
         assert_eq!(
             told(room.take(&id("a", "2"), &of(&[at("g", 20), at("h", 20)]))),
             "the routes of namespace a would take more than 64 MiB"
         );
         assert_eq!(told(room.take(&id("a", "3"), &of(&[at("g", 24)]))), "");
-        for namespace in ["b", "c", "d"] {
-            assert_eq!(told(room.take(&id(namespace, "1"), &of(&[at("g", 64)]))), "");
-        }
+        assert_eq!(told(room.take(&id("b", "1"), &of(&[at("g", 48)]))), "", "a quarter of 192");
         assert_eq!(
-            told(room.take(&id("e", "1"), &of(&[at("g", 1)]))),
-            "the routes of Gateway n/g would take more than 256 MiB"
+            told(room.take(&id("c", "1"), &of(&[at("g", 37)]))),
+            "the routes of namespace c would take more than 36864 KiB of Gateway n/g: a quarter of what those of other namespaces leave of 256 MiB"
         );
-        assert_eq!(told(room.take(&id("e", "2"), &of(&[at("h", 1)]))), "");
+        assert_eq!(told(room.take(&id("c", "2"), &of(&[at("h", 37)]))), "");
         assert_eq!(room.admissible(), Vec::new());
         room.give_back(&id("a", "3"));
-        assert_eq!(room.admissible(), [id("a", "2"), id("e", "1")][1..], "the first of them is still too large");
+        assert_eq!(
+            room.admissible(),
+            [],
+            "the first of them is still too large, the other has the namespace against it"
+        );
+        room.give_back(&id("c", "2"));
+        assert_eq!(room.admissible(), [id("c", "1")]);
         room.give_back(&id("a", "1"));
-        assert_eq!(room.admissible(), [id("a", "2")]);
+        assert_eq!(room.admissible(), [id("a", "2")], "the other was told before");
+    }
+
+    #[test]
+    fn no_number_of_namespaces_fills_a_gateway() {
+        let mut room = Room::default();
+        for greedy in 0..12 {
+            let taken = (0..2000)
+                .filter(|n| room.take(&id(&format!("g{greedy}"), &n.to_string()), &[at("g", 1)].into()).is_ok());
+            assert!(taken.count() > 1, "{greedy}");
+        }
+        let small: Weights = [(Arc::new(ObjectKey::new("n", "g")), 64 << 10)].into();
+        for next in 0..10 {
+            for route in 0..4 {
+                assert_eq!(told(room.take(&id(&format!("n{next}"), &route.to_string()), &small)), "", "{next}");
+            }
+        }
+    }
+
+    /// It could not have as much today.
+    #[test]
+    fn a_change_that_takes_no_more_is_not_refused() {
+        let mut room = Room::default();
+        let mine: Vec<_> = (0..6).map(|number| id("mine", &number.to_string())).collect();
+        for one in &mine {
+            assert_eq!(told(room.take(one, &[at("g", 10)].into())), "");
+        }
+        for (greedy, mib) in [("a", 49), ("b", 36), ("c", 27)] {
+            assert_eq!(told(room.take(&id(greedy, "1"), &[at("g", mib)].into())), "");
+        }
+        for one in &mine {
+            assert_eq!(told(room.take(one, &[at("g", 10)].into())), "");
+        }
+        assert_eq!(told(room.take(&mine[0], &[at("g", 9)].into())), "");
+        assert!(room.take(&mine[1], &[at("g", 11)].into()).is_err());
     }
 
     #[test]

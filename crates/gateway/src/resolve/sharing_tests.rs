@@ -246,6 +246,26 @@ fn a_namespace_has_so_many_ports() {
     assert!(problem.message.contains("no more than 512 ports"), "{}", problem.message);
 }
 
+/// Sixteen namespaces took them all.
+#[test]
+fn no_number_of_namespaces_has_all_ports() {
+    let mut objects = objects();
+    for namespace in 0..40 {
+        for number in 0..8 {
+            let mut made = gateway(&format!("g{number}"), listeners(64));
+            made["metadata"]["namespace"] = format!("greedy{namespace:02}").into();
+            objects.gateways.push(read(made));
+        }
+    }
+    let mut last = gateway("last", listeners(8));
+    last["metadata"]["namespace"] = "other".into();
+    objects.gateways.push(read(last));
+    let resolved = resolved(&objects, &settings());
+    assert_eq!(resolved.gateways.list.last().unwrap().key.name, "last");
+    assert_eq!(resolved.gateways.list.last().unwrap().unusable, None);
+    assert!(resolved.ports.len() < 8192);
+}
+
 /// Whoever could add ListenerSets to a Gateway could take its addresses away from all.
 #[test]
 fn ports_of_listener_sets_take_nothing_from_the_gateway() {
@@ -263,10 +283,49 @@ fn ports_of_listener_sets_take_nothing_from_the_gateway() {
     let resolved = resolved(&objects, &settings());
     let state = &resolved.gateways.list[0];
     assert_eq!(state.unusable, None);
-    assert_eq!(resolved.ports.len(), 128);
+    // Three sets of 64 are a quarter of the listeners, and 31 ports a quarter of what the Gateway leaves of 128.
+    assert_eq!(resolved.ports.len(), 2 + 31);
     let refused = state.frontend.listeners.iter().filter_map(|one| one.accepted.as_ref());
-    assert_eq!(refused.filter(|problem| problem.reason == "PortUnavailable").count(), 10 * 63 - 126);
-    assert_eq!(state.frontend.listeners.iter().filter(|one| one.spec.port == 8000 && one.is_valid()).count(), 11);
+    assert_eq!(refused.filter(|problem| problem.reason == "PortUnavailable").count(), 3 * 63 - 31);
+    assert_eq!(state.frontend.listeners.iter().filter(|one| one.spec.port == 8000 && one.is_valid()).count(), 4);
+}
+
+/// Sixteen ListenerSets of one namespace took all listeners that a Gateway may have, and its ports besides.
+#[test]
+fn a_namespace_leaves_listeners_and_ports_to_the_next() {
+    let mut objects = with_gateway(listeners(2));
+    for (place, namespace) in ["a", "b", "c", "d", "later"].into_iter().enumerate() {
+        for set in 0..16 {
+            let one = |n: usize| {
+                let port = if n == 0 { 9000 + 16 * place + set } else { 8000 };
+                json!({ "name": format!("l{n}"), "port": port, "protocol": "HTTP", "hostname": format!("{n}.{set}.{namespace}.com") })
+            };
+            let listeners: Vec<_> = (0..if namespace == "later" { 2 } else { 32 }).map(one).collect();
+            let created = format!("2026-01-0{}T00:00:00Z", place + 1);
+            objects.listener_sets.push(read::<ListenerSet>(json!({
+                "metadata": { "name": format!("s{set:03}"), "namespace": namespace, "creationTimestamp": created },
+                "spec": { "parentRef": { "name": "g", "namespace": "n" }, "listeners": listeners },
+            })));
+        }
+    }
+    let resolved = resolved(&objects, &settings());
+    let frontend = &resolved.gateways.list[0].frontend;
+    let accepted = |namespace: &str| {
+        let of = frontend.sets.iter().filter(|set| set.key.namespace == namespace && set.refused.is_none());
+        let listening = of.flat_map(|set| &frontend.listeners[set.listeners.clone()]);
+        listening.filter(|one| one.is_valid()).count()
+    };
+    // Whole sets of a quarter each: of 1022, 798, 606, 446.
+    assert_eq!(["a", "b", "c", "d"].map(accepted), [7 * 32, 6 * 32, 4 * 32, 3 * 32]);
+    assert_eq!(accepted("later"), 16 * 2, "all that it has");
+    let refused = frontend.sets.iter().find_map(|set| set.refused.as_ref()).unwrap();
+    assert_eq!(
+        (refused.reason, &*refused.message),
+        (
+            "TooManyListeners",
+            "the ListenerSets of namespace a would have more than 255 listeners: a quarter of what others leave of 1024"
+        )
+    );
 }
 
 /// Every reference to a Service read all certificates of its policies again, and noted each of the policies.

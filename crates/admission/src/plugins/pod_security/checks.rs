@@ -382,6 +382,7 @@ fn sysctls(pod: &Pod<'_>) -> Option<Violation> {
         | "net.ipv4.tcp_keepalive_intvl"
         | "net.ipv4.tcp_keepalive_probes" => pod.version.has(29),
         "net.ipv4.tcp_rmem" | "net.ipv4.tcp_wmem" => pod.version.has(32),
+        "net.ipv4.tcp_slow_start_after_idle" | "net.ipv4.tcp_notsent_lowat" => pod.version.has(37),
         _ => false,
     };
     let forbidden: Vec<&str> = items(pod.spec, "/securityContext/sysctls")

@@ -186,3 +186,23 @@ async fn a_configuration_gives_defaults_and_exemptions() {
     }
     assert!(Settings::read(&json!({"kind": "Policy"})).is_err());
 }
+
+#[tokio::test]
+async fn sysctls_are_allowed_from_the_version_on_that_knows_them() {
+    for (name, minor) in [
+        ("net.ipv4.ip_local_reserved_ports", 27),
+        ("net.ipv4.tcp_keepalive_time", 29),
+        ("net.ipv4.tcp_rmem", 32),
+        ("net.ipv4.tcp_slow_start_after_idle", 37),
+        ("net.ipv4.tcp_notsent_lowat", 37),
+    ] {
+        for (version, allowed) in [(minor - 1, false), (minor, true)] {
+            let plugin = plugin(json!({"pod-security.kubernetes.io/enforce": "baseline",
+                "pod-security.kubernetes.io/enforce-version": format!("v1.{version}")}));
+            let pod = json!({"metadata": {"name": "x"},
+                "spec": {"containers": [{"name": "c"}], "securityContext": {"sysctls": [{"name": name, "value": "1"}]}}});
+            let refused = Case::create("", "pods", "a", pod).validate(&plugin).await.is_err();
+            assert_eq!(!refused, allowed, "{name} in v1.{version}");
+        }
+    }
+}

@@ -202,7 +202,6 @@ impl Incremental {
             reach(old, false);
             old.placed.iter().for_each(|placed| tables.remove(placed));
         }
-        tables.release(&id);
         let backends = Backends::new(&self.objects, &self.certificates, policies, &self.known);
         // The old one is there until the new one is made: backends that both have stay the same.
         let new = attach::find(&self.objects, &id).map(|route| attach::attach(&backends, gateways, route));
@@ -211,6 +210,8 @@ impl Incremental {
             reach(&new, true);
             new.placed.iter().for_each(|placed| tables.insert(placed));
             routes.insert(name.unwrap_or_else(|| Arc::new(id.clone())), new);
+        } else {
+            tables.release(&id);
         }
         dirty.statuses.insert(id);
     }
