@@ -22,6 +22,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod unread;
+mod woken;
 mod write_coalescing;
 
 use std::net::SocketAddr;

@@ -14,12 +14,17 @@ use crate::connection::Connection;
 pub struct Received {
     body: Incoming,
     connection: Arc<Connection>,
+    /// It may still come.
+    counts: bool,
 }
 
 impl Received {
     pub(crate) fn new(body: Incoming, connection: Arc<Connection>) -> Self {
-        connection.body_begins();
-        Self { body, connection }
+        let counts = !body.is_end_stream();
+        if counts {
+            connection.body_begins();
+        }
+        Self { body, connection, counts }
     }
 }
 
@@ -51,6 +56,8 @@ impl Body for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        self.connection.body_ends();
+        if self.counts {
+            self.connection.body_ends();
+        }
     }
 }

@@ -29,6 +29,7 @@ use crate::received::Received;
 use crate::rest::{Lent, Rest};
 use crate::socket::Socket;
 use crate::table::Connections;
+use crate::woken::WhenWoken;
 use crate::write_coalescing::WriteCoalescing;
 use crate::{Body, BoxError, Peer, sweep};
 
@@ -189,13 +190,15 @@ where
         // Not a part of the task: it is gone while the connection rests.
         let mut http = Box::pin(builder.serve_connection_with_upgrades(TokioIo::new(lent), service.clone()));
         loop {
-            tokio::select! {
+            let asked = WhenWoken::new(asked(connection));
+            let asked = tokio::select! {
+                biased;
                 ended = http.as_mut() => return ended,
-                () = connection.draining.cancelled() => {
-                    http.as_mut().graceful_shutdown();
-                    break;
-                }
-                () = connection.rest.notified() => {}
+                asked = asked => asked,
+            };
+            if let Asked::Drain = asked {
+                http.as_mut().graceful_shutdown();
+                break;
             }
             // Between these lines nobody else moves the connection.
             if connection.is_quiet() && rest.is_read() {
@@ -232,6 +235,19 @@ where
         () = stopping.cancelled() => {}
     }
     tokio::time::timeout(farewell, http).await?
+}
+
+/// What a connection may be asked for.
+enum Asked {
+    Drain,
+    Rest,
+}
+
+async fn asked(connection: &Connection) -> Asked {
+    tokio::select! {
+        () = connection.draining.cancelled() => Asked::Drain,
+        () = connection.rest.notified() => Asked::Rest,
+    }
 }
 
 /// Whether somebody has to go for the next to come in. Most errors are of the one connection that was to be accepted: a

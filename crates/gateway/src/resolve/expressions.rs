@@ -72,8 +72,10 @@ impl<'a> Budget<'a> {
         Scope { budget: self, namespace }
     }
 
-    pub fn used(self) -> Used {
-        Used(self.taken.into_inner().into_values().flat_map(|(has, _)| has.into_values()).collect())
+    /// By namespace.
+    pub fn used(self) -> HashMap<String, Used> {
+        let taken = self.taken.into_inner().into_iter();
+        taken.map(|(namespace, (has, _))| (namespace, Used(has.into_values().collect()))).collect()
     }
 }
 

@@ -127,7 +127,7 @@ pub struct Resolved {
     pub policies: Policies,
     /// The Gateways through which Services that have a policy are reached, and by how many routes.
     pub ancestors: BTreeMap<ObjectKey, BTreeMap<ObjectKey, usize>>,
-    pub ingress: ingress::Outcome,
+    pub ingress: ingress::Ingresses,
     tables: Tables,
     /// Ports of Ingresses that they do not get, and why.
     pub conflicts: Vec<String>,
@@ -161,7 +161,7 @@ pub fn resolve(objects: &Objects, settings: &Settings, certificates: &Certificat
             resolved.routes.insert(Arc::new(id), attachment);
         }
     }
-    resolved.ingress = ingress::resolve(&backends, certificates);
+    resolved.ingress = ingress::Ingresses::resolve(&backends);
     resolved.tables.fill(resolved.routes.values());
     for state in &resolved.gateways.list {
         resolved.tables.serve(state);

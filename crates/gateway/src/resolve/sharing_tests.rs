@@ -216,8 +216,7 @@ fn what_an_ingress_says_of_all_its_paths_is_there_once() {
     );
     assert!(all[..20_000].iter().all(|rules| rules[0].rule.filters.redirect.is_some()), "every host has a certificate");
     // Of 4,000 paths too many its owner is told in few words.
-    let warnings: Vec<_> =
-        resolved.ingress.warnings.iter().map(|(_, reason, text)| format!("{reason}: {text}")).collect();
+    let warnings: Vec<_> = resolved.ingress.warnings().map(|(_, reason, text)| format!("{reason}: {text}")).collect();
     assert_eq!(warnings.len(), 11, "{warnings:?}");
     assert!(warnings[0].starts_with("TooManyPaths: the Ingresses of namespace n have more than 20000 paths"));
     assert_eq!(warnings[10], "MoreProblems: there are 3990 more problems of this kind or of others");

@@ -57,7 +57,7 @@ pub fn told(objects: &Objects, resolved: &Resolved) -> Vec<Id> {
     }
     all.extend(attach::keys(objects));
     all.extend(resolved.policies.judged.keys().map(|key| id("BackendTLSPolicy", key)));
-    all.extend(resolved.ingress.ingresses.iter().map(|one| Id { kind: "Ingress", key: key(&one.metadata) }));
+    all.extend(resolved.ingress.all().map(|one| Id { kind: "Ingress", key: key(&one.metadata) }));
     all
 }
 
@@ -396,10 +396,11 @@ pub fn warnings(objects: &Objects, resolved: &Resolved, bound: &Bound) -> Vec<Wa
             });
         }
     }
-    let own = resolved.ingress.warnings.iter().map(|(ingress, reason, message)| (ingress, *reason, message));
-    let of_ports = resolved.conflicts.iter().flat_map(|message| {
-        resolved.ingress.ingresses.iter().map(move |ingress| (ingress, "PortUnavailable", message))
-    });
+    let own = resolved.ingress.warnings();
+    let of_ports = resolved
+        .conflicts
+        .iter()
+        .flat_map(|message| resolved.ingress.all().map(move |ingress| (ingress, "PortUnavailable", message)));
     let of_ingresses = own.chain(of_ports).map(|(ingress, reason, message)| Warning {
         kind: "Ingress",
         key: key(&ingress.metadata),

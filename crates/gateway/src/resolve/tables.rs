@@ -124,13 +124,9 @@ impl Tables {
                 streams: filled.streams.clone(),
             };
             let port = (listening.spec.port, transport.is_datagram());
-            let table = by_port.entry(port).or_insert_with(|| PortTable {
-                gateway: state.key.to_string().into(),
-                port: listening.spec.port,
-                transport,
-                listeners: Vec::new(),
-                proxies: state.options.proxies.clone(),
-                fallback: None,
+            let table = by_port.entry(port).or_insert_with(|| {
+                let (gateway, proxies) = (state.key.to_string().into(), state.options.proxies.clone());
+                PortTable::new(gateway, listening.spec.port, transport, Vec::new(), proxies)
             });
             table.listeners.push(Arc::new(listener));
         }
@@ -147,7 +143,7 @@ impl Tables {
     pub fn ports(
         &self,
         gateways: &Gateways,
-        ingress: &ingress::Outcome,
+        ingress: &ingress::Ingresses,
         settings: &Settings,
     ) -> (BTreeMap<Place, Arc<PortTable>>, Vec<String>) {
         let (mut ports, mut conflicts) = (BTreeMap::new(), Vec::new());
@@ -161,7 +157,7 @@ impl Tables {
                 continue;
             }
             if known.transport == table.transport {
-                *known = Arc::new(PortTable { fallback: Some(table.clone()), ..(**known).clone() });
+                *known = Arc::new(known.with_fallback(table.clone()));
             } else {
                 let of = &known.gateway;
                 conflicts.push(format!("port {} belongs to Gateway {of}, with another protocol", table.port));

@@ -282,7 +282,7 @@ fn ingresses_share_the_first_address() {
     let resolved = resolved(&objects, &settings);
     assert_eq!(resolved.ports.len(), 1);
     assert!(resolved.ports.values().all(|table| table.fallback.is_some()));
-    assert_eq!(resolved.ingress.warnings.len(), 1, "the annotation that is not followed");
+    assert_eq!(resolved.ingress.warnings().count(), 1, "the annotation that is not followed");
     let bound: Bound = resolved.ports.keys().map(|place| (*place, Ok(place.1))).collect();
     let all = updates(&objects, &resolved, &bound, &settings, "now");
     let told: Vec<_> = all.iter().filter(|one| one.kind == "Ingress").collect();
@@ -319,7 +319,7 @@ fn a_path_of_an_ingress_is_nobody_elses() {
     }
     let resolved = resolved(&objects, &settings());
     let mut told: Vec<_> =
-        resolved.ingress.warnings.iter().map(|(of, why, _)| (super::objects::name(&of.metadata), *why)).collect();
+        resolved.ingress.warnings().map(|(of, why, _)| (super::objects::name(&of.metadata), why)).collect();
     told.retain(|(_, why)| *why != "InvalidBackend");
     told.sort();
     assert_eq!(told, [("other/late".to_owned(), "PathTaken"), ("other/thief".to_owned(), "CanaryWithoutMain")]);

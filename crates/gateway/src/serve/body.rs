@@ -9,23 +9,22 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::{Instant, Sleep};
 
-/// What a body drops when it is through, or dropped itself.
-pub type AtEnd = Box<dyn FnOnce(u64) + Send>;
-
-/// A body that says how many bytes it had.
-pub struct Watched {
+/// A body that says how many bytes it had, when it is through or dropped.
+pub struct Watched<F: FnOnce(u64)> {
     inner: Body,
     bytes: u64,
     deadline: Option<Pin<Box<Sleep>>>,
-    at_end: Option<AtEnd>,
+    at_end: Option<F>,
 }
 
-impl Watched {
-    pub fn boxed(inner: Body, deadline: Option<Instant>, at_end: AtEnd) -> Body {
+impl<F: FnOnce(u64) + Send + Unpin + 'static> Watched<F> {
+    pub fn boxed(inner: Body, deadline: Option<Instant>, at_end: F) -> Body {
         let deadline = deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline)));
         Self { inner, bytes: 0, deadline, at_end: Some(at_end) }.boxed_unsync()
     }
+}
 
+impl<F: FnOnce(u64)> Watched<F> {
     fn end(&mut self) {
         if let Some(at_end) = self.at_end.take() {
             at_end(self.bytes);
@@ -33,13 +32,13 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl<F: FnOnce(u64)> Drop for Watched<F> {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl http_body::Body for Watched {
+impl<F: FnOnce(u64) + Unpin> http_body::Body for Watched<F> {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -1,18 +1,19 @@
 //! A request on its way to a backend, and its answer.
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_connections::Body;
-use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, TE, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
 use super::body::{Sendable, is_too_long, limited};
+use super::fields::{Fields, HOP_BY_HOP};
+use super::identity::request_id;
 use super::persistence::{self, Session};
 use super::pool::{Failure, Sent};
 use super::request::Origin;
@@ -24,13 +25,10 @@ use crate::trace::Stop;
 const MOST_KEPT: u64 = 64 << 10;
 /// Where nothing is said of retries, so many other endpoints are tried when one cannot be reached.
 const OTHERS: u32 = 3;
-const HOP_BY_HOP: [HeaderName; 4] =
-    [TRANSFER_ENCODING, TRAILER, HeaderName::from_static("keep-alive"), HeaderName::from_static("http2-settings")];
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 pub struct Outcome {
     pub response: Response<Body>,
@@ -63,21 +61,32 @@ impl Outcome {
     }
 }
 
+/// What was found out about a request already.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// In lower case, without a port.
+    pub host: &'a str,
+    pub is_grpc: bool,
+    pub fields: Fields,
+    /// Somebody is told how long each step took.
+    pub is_timed: bool,
+}
+
 pub async fn forward(
     shared: &Arc<Shared>,
     origin: &Origin,
     entry: &Entry,
-    host: &str,
-    mut parts: Parts,
+    asked: Asked<'_>,
+    parts: &mut Parts,
     body: Body,
 ) -> Outcome {
     let rule = &entry.rule;
-    let grpc = answer::is_grpc(&parts.headers);
+    let Asked { host, is_grpc: grpc, fields, is_timed } = asked;
     let fail = |stop| Outcome::own(answer::error(stop, grpc));
     if !rule.has_backends {
         return fail(Stop::NoBackend);
     }
-    let Some(passed) = shared.passages.read(&parts.headers) else { return fail(Stop::Loop) };
+    let Some(passed) = shared.passages.read(&parts.headers, fields) else { return fail(Stop::Loop) };
     let affinity = rule.extras.as_ref().and_then(|extras| extras.affinity.as_ref());
     let session = affinity.and_then(|affinity| Session::read(affinity, &parts.headers));
     let remembered = session.and_then(|session| session.find(&rule.split));
@@ -95,9 +104,9 @@ pub async fn forward(
         Target::Broken(Broken::Reference) => return fail(Stop::Reference),
         Target::Broken(Broken::Tls) => return fail(Stop::Verification),
     };
-    let wants_upgrade = upgrade::wanted(&parts.headers);
+    let wants_upgrade = if fields.has(Fields::UPGRADE) { upgrade::wanted(&parts.headers) } else { None };
     let on_client = wants_upgrade.is_some().then(|| parts.extensions.remove::<hyper::upgrade::OnUpgrade>()).flatten();
-    prepare(&mut parts, origin, host, wants_upgrade);
+    prepare(parts, origin, asked, wants_upgrade);
     let body = match rule.extras.as_ref().and_then(|extras| extras.most_body) {
         Some(most) => limited(body, most),
         None => body,
@@ -107,7 +116,7 @@ pub async fn forward(
     let has_mirrors = is_first && !(rule.filters.mirrors.is_empty() && weighted.filters.mirrors.is_empty());
     let body = match retry.is_some() || has_mirrors {
         _ if http_body::Body::is_end_stream(&body) => Ok(Sendable::Whole(Bytes::new())),
-        true => Sendable::gather(body, MOST_KEPT).await,
+        true => Box::pin(Sendable::gather(body, MOST_KEPT)).await,
         false => Ok(Sendable::Stream(body)),
     };
     let body = match body {
@@ -122,12 +131,12 @@ pub async fn forward(
     }
     passed.write(&mut parts.headers);
     if has_mirrors {
-        mirror(shared, entry, weighted, host, &parts, &body);
+        mirror(shared, entry, weighted, host, parts, &body);
     }
-    if !rewrite(&mut parts, host, entry, &[&weighted.filters, &rule.filters]) {
+    if !rewrite(parts, host, entry, &[&weighted.filters, &rule.filters]) {
         return fail(Stop::Rewrite);
     }
-    let sent = Attempts { shared, rule, retry, backend: &backend, sticky, parts: &parts };
+    let sent = Attempts { shared, rule, retry, backend: &backend, sticky, parts, is_timed };
     let mut outcome = sent.run(body, grpc).await;
     if outcome.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let on_backend = outcome.response.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
@@ -136,7 +145,8 @@ pub async fn forward(
             _ => return fail(Stop::Switched),
         }
     } else {
-        strip(outcome.response.headers_mut());
+        let headers = outcome.response.headers_mut();
+        strip(headers, Fields::of(headers));
     }
     for edit in &weighted.filters.response {
         edit.apply(outcome.response.headers_mut());
@@ -149,45 +159,53 @@ pub async fn forward(
 }
 
 /// Takes away what is between the client and the gateway alone, and says who asked.
-fn prepare(parts: &mut Parts, origin: &Origin, host: &str, wants_upgrade: Option<HeaderValue>) {
-    let trailers = parts.headers.get_all(TE).iter().any(|value| {
+fn prepare(parts: &mut Parts, origin: &Origin, asked: Asked<'_>, wants_upgrade: Option<HeaderValue>) {
+    let (headers, fields) = (&mut parts.headers, asked.fields);
+    let is_trailers = |value: &HeaderValue| {
         value.to_str().is_ok_and(|text| text.split(',').any(|word| word.trim().eq_ignore_ascii_case("trailers")))
-    });
-    strip(&mut parts.headers);
+    };
+    let trailers = fields.has(Fields::TE) && headers.get_all(TE).iter().any(is_trailers);
+    strip(headers, fields);
     if trailers {
-        parts.headers.insert(TE, HeaderValue::from_static("trailers"));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     if let Some(protocol) = wants_upgrade {
-        parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        parts.headers.insert(UPGRADE, protocol);
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol);
     }
-    let headers = &mut parts.headers;
-    let mut chain = String::new();
-    if let Some(known) = headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok()) {
-        chain.push_str(known);
-        chain.push_str(", ");
-    }
-    let _ = write!(chain, "{}", origin.client.ip().to_canonical());
+    let known = if fields.has(Fields::FORWARDED_FOR) { headers.get(FORWARDED_FOR) } else { None };
+    let chain = match known.and_then(|value| value.to_str().ok()) {
+        Some(known) => HeaderValue::try_from(format!("{known}, {}", origin.client.ip().to_canonical())).ok(),
+        None => Some(origin.address.clone()),
+    };
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(origin.scheme()));
-    if let Ok(value) = HeaderValue::try_from(chain) {
-        headers.insert(FORWARDED_FOR, value);
+    if let Some(chain) = chain {
+        headers.insert(FORWARDED_FOR, chain);
     }
-    if let Ok(value) = HeaderValue::from_str(host) {
-        headers.insert(FORWARDED_HOST, value);
+    // Mostly it is what the client says: no text is made of that.
+    let said = headers.get(HOST).filter(|said| said.as_bytes() == asked.host.as_bytes()).cloned();
+    if let Some(host) = said.or_else(|| HeaderValue::from_str(asked.host).ok()) {
+        headers.insert(FORWARDED_HOST, host);
     }
-    if !headers.contains_key(REQUEST_ID)
-        && let Ok(value) = HeaderValue::try_from(format!("{:032x}", rand::random::<u128>()))
-    {
-        headers.insert(REQUEST_ID, value);
+    // What a client names in `Connection` is gone by now.
+    let is_named = fields.has(Fields::REQUEST_ID) && headers.contains_key(REQUEST_ID);
+    if let Some(id) = (!is_named).then(request_id).flatten() {
+        headers.insert(REQUEST_ID, id);
     }
 }
 
-fn strip(headers: &mut HeaderMap) {
-    // Most have none, and a name that is not there costs nothing.
-    if headers.contains_key(CONNECTION) {
+/// `fields` are those of the head.
+fn strip(headers: &mut HeaderMap, fields: Fields) {
+    if !fields.has(Fields::OF_CONNECTION) {
+        return;
+    }
+    if fields.has(Fields::CONNECTION) {
+        // What most say names nothing that is not looked for anyway.
+        let is_plain = |line: &&HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"keep-alive");
         let named: Vec<HeaderName> = headers
             .get_all(CONNECTION)
             .iter()
+            .filter(|line| !is_plain(line))
             .filter_map(|value| value.to_str().ok())
             .flat_map(|line| line.split(','))
             .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
@@ -195,11 +213,17 @@ fn strip(headers: &mut HeaderMap) {
         for name in &named {
             headers.remove(name);
         }
+        headers.remove(CONNECTION);
     }
-    for name in HOP_BY_HOP.iter().chain([&CONNECTION, &UPGRADE, &TE]) {
-        headers.remove(name);
+    if fields.has(Fields::UPGRADE) {
+        headers.remove(UPGRADE);
     }
-    headers.remove(&PROXY_CONNECTION);
+    if fields.has(Fields::TE) {
+        headers.remove(TE);
+    }
+    if fields.has(Fields::HOP_BY_HOP) {
+        HOP_BY_HOP.iter().for_each(|name| drop(headers.remove(name)));
+    }
 }
 
 /// The address that the backend sees. False: it cannot be made.
@@ -271,6 +295,7 @@ struct Attempts<'a> {
     backend: &'a Arc<Backend>,
     sticky: Option<SocketAddr>,
     parts: &'a Parts,
+    is_timed: bool,
 }
 
 /// What is sent once more, and what is not.
@@ -295,8 +320,7 @@ impl Attempts<'_> {
             let Some(endpoint) = endpoint else {
                 return self.failed(Stop::NoEndpoints, Hop::default(), grpc);
             };
-            tried.push(endpoint);
-            let began = Instant::now();
+            let began = self.is_timed.then(Instant::now);
             let body = stream.take().unwrap_or_else(|| match &whole {
                 Some(whole) if !whole.is_empty() => answer::full(whole.clone()),
                 _ => answer::empty(),
@@ -316,8 +340,8 @@ impl Attempts<'_> {
                 }),
             };
             if !again {
-                let hop =
-                    Hop { attempts: sent_again + 1, waiting: began.elapsed(), tried: Some(endpoint), ..Hop::default() };
+                let waiting = began.map(|began| began.elapsed()).unwrap_or_default();
+                let hop = Hop { attempts: sent_again + 1, waiting, tried: Some(endpoint), ..Hop::default() };
                 return match verdict {
                     Verdict::Answer(response, Sent { connecting, reused }) => Outcome {
                         response,
@@ -335,6 +359,7 @@ impl Attempts<'_> {
                     Verdict::Failed(stop) => self.failed(stop, hop, grpc),
                 };
             }
+            tried.push(endpoint);
             sent_again += 1;
             self.shared.metrics.retry();
             if let Verdict::Unreached(_, body) = verdict
@@ -356,21 +381,9 @@ impl Attempts<'_> {
     async fn attempt(&self, endpoint: SocketAddr, body: Body) -> Verdict {
         let is_safe = http_body::Body::is_end_stream(&body) && is_idempotent(&self.parts.method);
         let request = outgoing(self.parts, self.backend, body);
-        let connect = self.rule.extras.as_ref().and_then(|extras| extras.connect_timeout);
-        let pools = &self.shared.pools;
-        let work = async {
-            match pools.send(endpoint, self.backend, request, connect).await {
-                // The backend had closed an idle connection when the request was on its way.
-                Err(Failure::Exchange { reused: true, .. }) if is_safe => {
-                    let again = outgoing(self.parts, self.backend, answer::empty());
-                    pools.send(endpoint, self.backend, again, connect).await
-                }
-                other => other,
-            }
-        };
         let sent = match self.rule.backend_timeout {
-            None => Ok(work.await),
-            Some(time) => tokio::time::timeout(time, work).await,
+            None => Ok(self.exchange(endpoint, request, is_safe).await),
+            Some(time) => tokio::time::timeout(time, Box::pin(self.exchange(endpoint, request, is_safe))).await,
         };
         match sent {
             Err(_) => Verdict::Failed(Stop::BackendTimeout),
@@ -385,6 +398,24 @@ impl Attempts<'_> {
                 tracing::debug!(backend = %self.backend.name, %endpoint, "no answer: {error}");
                 Verdict::Failed(if is_long { Stop::BodyTooLong } else { Stop::NoAnswer })
             }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        endpoint: SocketAddr,
+        request: Request<Body>,
+        is_safe: bool,
+    ) -> Result<(Response<Body>, Sent), Failure> {
+        let connect = self.rule.extras.as_ref().and_then(|extras| extras.connect_timeout);
+        let pools = &self.shared.pools;
+        match pools.send(endpoint, self.backend, request, connect).await {
+            // The backend had closed an idle connection when the request was on its way.
+            Err(Failure::Exchange { reused: true, .. }) if is_safe => {
+                let again = outgoing(self.parts, self.backend, answer::empty());
+                Box::pin(pools.send(endpoint, self.backend, again, connect)).await
+            }
+            other => other,
         }
     }
 }
@@ -421,5 +452,35 @@ fn mirror(shared: &Arc<Shared>, entry: &Entry, weighted: &Weighted, host: &str, 
             };
             let _ = tokio::time::timeout(Duration::from_secs(60), work).await;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_of_one_connection_alone_goes_no_further() {
+        let kept = ("x-kept", "1");
+        for head in [
+            &[("connection", "keep-alive"), ("keep-alive", "timeout=5")][..],
+            &[("connection", "Keep-Alive, x-named"), ("x-named", "1"), ("keep-alive", "timeout=5")],
+            &[("connection", "keep-alive"), ("connection", "x-named"), ("x-named", "1"), ("x-named", "2")],
+            &[("connection", "close"), ("transfer-encoding", "chunked"), ("trailer", "x"), ("te", "trailers")],
+            &[("upgrade", "websocket"), ("proxy-connection", "close"), ("http2-settings", "x")],
+            &[],
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in head.iter().chain([&kept]) {
+                headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+            }
+            let fields = Fields::of(&headers);
+            strip(&mut headers, fields);
+            assert_eq!(
+                headers,
+                HeaderMap::from_iter([(HeaderName::from_static("x-kept"), "1".parse().unwrap())]),
+                "{head:?}"
+            );
+        }
     }
 }

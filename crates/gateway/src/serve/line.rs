@@ -3,8 +3,8 @@
 
 use std::pin::Pin;
 use std::sync::Weak;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_connections::{Body, BoxError};
@@ -17,19 +17,23 @@ use hyper::client::conn::{TrySendError, http1};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
 
 /// The largest head of an answer.
 const MOST_HEAD: usize = 256 << 10;
-/// How long a connection is kept for the next request, and how many are.
-const KEPT: Duration = Duration::from_secs(50);
+/// For so many sweeps a connection is kept for the next request, and so many connections are.
+const KEPT: u32 = 10;
 const MOST_KEPT: usize = 256;
 
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Connections of one endpoint that wait for a request; the last that came back goes first.
 #[derive(Default)]
-pub struct Idle(Mutex<Vec<(Line, Instant)>>);
+pub struct Idle {
+    /// And since which sweep each waits.
+    lines: Mutex<Vec<(Line, u32)>>,
+    /// How often it was swept. No clock is needed for less.
+    sweeps: AtomicU32,
+}
 
 pub struct Line {
     sender: http1::SendRequest<Body>,
@@ -38,33 +42,39 @@ pub struct Line {
 }
 
 impl Idle {
+    /// The endpoint may have closed it since: then the request comes back unsent.
     pub fn take(&self) -> Option<Line> {
         loop {
-            let (mut line, since) = self.0.lock().pop()?;
-            if since.elapsed() < KEPT && line.is_ready() {
+            let (line, since) = self.lines.lock().pop()?;
+            if self.is_young(since) {
                 return Some(line);
             }
         }
+    }
+
+    fn is_young(&self, since: u32) -> bool {
+        self.sweeps.load(Ordering::Relaxed).wrapping_sub(since) < KEPT
     }
 
     fn give_back(&self, mut line: Line) {
         if !line.is_ready() {
             return;
         }
-        let mut all = self.0.lock();
+        let mut all = self.lines.lock();
         if all.len() < MOST_KEPT {
-            all.push((line, Instant::now()));
+            all.push((line, self.sweeps.load(Ordering::Relaxed)));
         }
     }
 
     /// Lets go of those that the endpoint has closed, and of those that waited for too long.
     pub fn sweep(&self) {
-        let all = std::mem::take(&mut *self.0.lock());
+        self.sweeps.fetch_add(1, Ordering::Relaxed);
+        let all = std::mem::take(&mut *self.lines.lock());
         let kept: Vec<_> = all
             .into_iter()
-            .filter_map(|(mut line, since)| (since.elapsed() < KEPT && line.is_ready()).then_some((line, since)))
+            .filter_map(|(mut line, since)| (self.is_young(since) && line.is_ready()).then_some((line, since)))
             .collect();
-        let mut all = self.0.lock();
+        let mut all = self.lines.lock();
         // Those that came back meanwhile are the youngest, and stay last.
         all.splice(0..0, kept);
     }

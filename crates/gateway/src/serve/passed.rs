@@ -4,7 +4,9 @@
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
-const HEADER: HeaderName = HeaderName::from_static("x-ferry-passed");
+use super::fields::Fields;
+
+pub const HEADER: HeaderName = HeaderName::from_static("x-ferry-passed");
 /// So often a request may come through one gateway: one Gateway may lead to another.
 const MOST: usize = 4;
 /// And through all gateways.
@@ -33,8 +35,8 @@ pub struct Passed {
 
 impl Passages {
     /// None: it goes round.
-    pub fn read(&self, headers: &HeaderMap) -> Option<Passed> {
-        if !headers.contains_key(HEADER) {
+    pub fn read(&self, headers: &HeaderMap, fields: Fields) -> Option<Passed> {
+        if !fields.has(Fields::PASSED) {
             return Some(Passed { next: self.first.clone(), again: false });
         }
         let (mut all, mut own) = (Vec::new(), 0);
@@ -67,16 +69,18 @@ mod tests {
         let (one, other) = (Passages::default(), Passages::default());
         let mut headers = HeaderMap::new();
         for turn in 0..MOST {
-            let passed = one.read(&headers).expect("it may pass");
+            let passed = one.read(&headers, Fields::of(&headers)).expect("it may pass");
             assert_eq!(passed.again, turn > 0);
             passed.write(&mut headers);
-            let passed = other.read(&headers).expect("it may pass");
+            let passed = other.read(&headers, Fields::of(&headers)).expect("it may pass");
             assert_eq!(passed.again, turn > 0);
             passed.write(&mut headers);
         }
-        assert!(one.read(&headers).is_none() && other.read(&headers).is_none());
+        assert!(
+            one.read(&headers, Fields::of(&headers)).is_none() && other.read(&headers, Fields::of(&headers)).is_none()
+        );
         // A gateway that is new by now knows none of them, and still there is an end.
-        let turns = (0..100).take_while(|_| match Passages::default().read(&headers) {
+        let turns = (0..100).take_while(|_| match Passages::default().read(&headers, Fields::of(&headers)) {
             Some(passed) => {
                 passed.write(&mut headers);
                 true

@@ -116,7 +116,9 @@ impl Pools {
                 Some(line) => Sender::Http1(line, true),
                 None => {
                     let began = Instant::now();
-                    let sender = self.sender(&pool, &key, backend, connect_timeout.unwrap_or(CONNECT)).await;
+                    // Not a part of every request: handshakes take much room.
+                    let connecting = self.sender(&pool, &key, backend, connect_timeout.unwrap_or(CONNECT));
+                    let sender = Box::pin(connecting).await;
                     sent.connecting += began.elapsed();
                     match sender {
                         Ok(sender) => sender,

@@ -12,7 +12,8 @@ use http_body_util::BodyExt;
 
 use super::access_log::{Line, beginning};
 use super::auth::Admitted;
-use super::body::{AtEnd, Watched};
+use super::body::Watched;
+use super::fields::Fields;
 use super::forward::{self, Because, Outcome};
 use super::told::{self, Way};
 use super::traced::Traced;
@@ -23,6 +24,8 @@ use crate::trace::{Stop, micros};
 /// What is known of the connection that a request came on.
 pub struct Origin {
     pub client: SocketAddr,
+    /// The client's address as backends are told of it.
+    pub address: HeaderValue,
     /// The listener that its name chose, by Gateway and name; None without TLS.
     pub listener: Option<(Arc<str>, Arc<str>)>,
     /// The port that the client connected to.
@@ -30,6 +33,12 @@ pub struct Origin {
 }
 
 impl Origin {
+    pub fn new(client: SocketAddr, listener: Option<(Arc<str>, Arc<str>)>, port: u16) -> Self {
+        let address = HeaderValue::from_str(&client.ip().to_canonical().to_string());
+        let address = address.unwrap_or(HeaderValue::from_static("unknown"));
+        Self { client, address, listener, port }
+    }
+
     pub fn scheme(&self) -> &'static str {
         if self.listener.is_some() { "https" } else { "http" }
     }
@@ -37,17 +46,18 @@ impl Origin {
 
 /// What is wrong with a request before any route is asked.
 fn malformed(parts: &http::request::Parts) -> Option<Stop> {
-    let headers = &parts.headers;
-    if headers.get_all(HOST).iter().count() > 1 {
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
         return Some(Stop::TwoHosts);
     }
     let is_old = parts.version < Version::HTTP_11;
-    if parts.uri.authority().is_none() && !headers.contains_key(HOST) && !is_old {
+    if parts.uri.authority().is_none() && host.is_none() && !is_old {
         return Some(Stop::NoHost);
     }
     let is_host = match parts.uri.authority() {
         Some(authority) => is_host(authority.as_str().as_bytes()),
-        None => headers.get(HOST).is_none_or(|host| is_host(host.as_bytes())),
+        None => host.is_none_or(|host| is_host(host.as_bytes())),
     };
     if !is_host {
         return Some(Stop::BadHost);
@@ -149,6 +159,8 @@ pub struct Record {
     trace: Option<Traced>,
     /// Whoever asked may know the way that the request took.
     is_told: bool,
+    is_grpc: bool,
+    fields: Fields,
     matching: Duration,
     table: Arc<PortTable>,
     listener: Option<Arc<str>>,
@@ -170,7 +182,9 @@ pub async fn handle(
     request: Request<Received>,
 ) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
-    let is_told = shared.told.take(&mut parts.headers);
+    let fields = Fields::of(&parts.headers);
+    let is_told = fields.has(Fields::TOKEN) && shared.told.take(&mut parts.headers);
+    let grpc = fields.has(Fields::CONTENT_TYPE) && answer::is_grpc(&parts.headers);
     // Without a log nobody would ever learn of the gateway's span.
     let trace = shared.access_log.as_ref().and_then(|_| Traced::read(&parts.headers));
     let mut record = Record {
@@ -181,6 +195,8 @@ pub async fn handle(
         version: parts.version,
         trace,
         is_told,
+        is_grpc: grpc,
+        fields,
         matching: Duration::ZERO,
         table,
         listener: None,
@@ -193,7 +209,6 @@ pub async fn handle(
         *response.status_mut() = StatusCode::NO_CONTENT;
         return finish(&shared, &origin, record, Outcome::own(response));
     }
-    let grpc = answer::is_grpc(&parts.headers);
     if let Some(wrong) = malformed(&parts) {
         return finish(&shared, &origin, record, Outcome::own(answer::error(wrong, grpc)));
     }
@@ -238,7 +253,7 @@ pub async fn handle(
         true => answer::empty(),
         false => body.map_err(Into::into).boxed_unsync(),
     };
-    let outcome = serve(&shared, &origin, &entry, &record, parts, body).await;
+    let outcome = serve(&shared, &origin, &entry, &record, &mut parts, body).await;
     finish(&shared, &origin, record, outcome)
 }
 
@@ -276,20 +291,20 @@ fn find(origin: &Origin, table: &PortTable, head: &Head<'_>) -> Found {
     Err(failure)
 }
 
+/// What few requests need has a place of its own: each request carries along, and copies, what its steps may need.
 async fn serve(
     shared: &Arc<Shared>,
     origin: &Origin,
     entry: &Entry,
     record: &Record,
-    parts: http::request::Parts,
+    parts: &mut http::request::Parts,
     body: Body,
 ) -> Outcome {
-    let rule = &entry.rule;
-    let grpc = answer::is_grpc(&parts.headers);
+    let (rule, grpc) = (&entry.rule, record.is_grpc);
     let preflight = rule.filters.cors.as_ref().filter(|_| cors::is_preflight(&parts.method, &parts.headers));
     if let Some(extras) = &rule.extras
         && let Some(refused) =
-            refuse(shared, extras, origin.client.ip(), &parts.headers, preflight.is_some(), grpc).await
+            Box::pin(refuse(shared, extras, origin.client.ip(), &parts.headers, preflight.is_some(), grpc)).await
     {
         return Outcome::own(refused);
     }
@@ -301,16 +316,24 @@ async fn serve(
     let mut outcome = if rule.filters.broken {
         Outcome::own(answer::error(Stop::RouteFilter, grpc))
     } else if let Some(redirect) = &rule.filters.redirect {
-        Outcome::own(redirected(redirect, &entry.matcher.path, origin, record, &parts))
+        Outcome::own(redirected(redirect, &entry.matcher.path, origin, record, parts))
     } else {
         let deadline = rule.request_timeout.map(|time| tokio::time::Instant::now() + time);
-        let work = forward::forward(shared, origin, entry, &record.host, parts, body);
+        let asked = forward::Asked {
+            host: &record.host,
+            is_grpc: grpc,
+            fields: record.fields,
+            is_timed: record.is_told || shared.access_log.is_some(),
+        };
         match deadline {
-            None => work.await,
-            Some(deadline) => match tokio::time::timeout_at(deadline, work).await {
-                Ok(outcome) => Outcome { deadline: Some(deadline), ..outcome },
-                Err(_) => Outcome::own(answer::error(Stop::RequestTimeout, grpc)),
-            },
+            None => forward::forward(shared, origin, entry, asked, parts, body).await,
+            Some(deadline) => {
+                let work = Box::pin(forward::forward(shared, origin, entry, asked, parts, body));
+                match tokio::time::timeout_at(deadline, work).await {
+                    Ok(outcome) => Outcome { deadline: Some(deadline), ..outcome },
+                    Err(_) => Outcome::own(answer::error(Stop::RequestTimeout, grpc)),
+                }
+            }
         }
     };
     for edit in &rule.filters.response {
@@ -424,8 +447,18 @@ fn finish(shared: &Arc<Shared>, origin: &Arc<Origin>, record: Record, outcome: O
         };
         way.write(response.headers_mut());
     }
-    let (shared, origin) = (shared.clone(), origin.clone());
-    let at_end: AtEnd = Box::new(move |bytes| {
+    let shared = shared.clone();
+    if shared.access_log.is_none() {
+        let Record { began, table, rule, .. } = record;
+        let count = move |_| {
+            let route = rule.as_ref().map_or("", |entry| &entry.rule.route);
+            let backend = backend.as_ref().map_or("", |backend| &backend.name);
+            shared.metrics.request(&table.gateway, route, backend, status, began.elapsed());
+        };
+        return response.map(|body| Watched::boxed(body, deadline, count));
+    }
+    let origin = origin.clone();
+    let at_end = move |bytes| {
         let took = record.began.elapsed();
         let rule = record.rule.as_ref().map(|entry| &entry.rule);
         let (route, rule) = rule.map_or(("", ""), |rule| (&*rule.route, &*rule.name));
@@ -455,7 +488,7 @@ fn finish(shared: &Arc<Shared>, origin: &Arc<Origin>, record: Record, outcome: O
             span_id: trace.map(|trace| &*trace.span),
             parent_span_id: trace.map(|trace| &*trace.parent),
         });
-    });
+    };
     response.map(|body| Watched::boxed(body, deadline, at_end))
 }
 

@@ -304,7 +304,7 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let origin = Arc::new(Origin { client, listener, port: self.table.load().port });
+        let origin = Arc::new(Origin::new(client, listener, self.table.load().port));
         let (shared, table) = (self.shared.clone(), self.table.clone());
         let answer = move |request| -> futures::future::BoxFuture<'static, _> {
             // The newest table, for every request.

@@ -14,7 +14,7 @@ use super::{Depth, Entry, Head, Hostname, Specificity};
 /// Pieces of a map of hosts; a change copies one of them.
 const PIECES: usize = 128;
 /// No hostname is longer: what is further from the end of a host is not looked up.
-const LONGEST: usize = 254;
+pub const LONGEST: usize = 254;
 
 /// The rules of one route, in their order.
 pub type Rules = Arc<[Entry]>;

@@ -1,6 +1,7 @@
 //! The routing table: immutable, one for each port of each Gateway, made by `resolve` and read by `serve`.
 
 mod backend;
+mod by_host;
 mod filter;
 mod hostname;
 mod hosts;
@@ -9,9 +10,11 @@ mod matching;
 mod ranges;
 mod users;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ipnet::IpNet;
+
+use by_host::ByHost;
 
 pub use backend::{Backend, BackendTls, Broken, Protocol, Split, Target, Weighted};
 pub use filter::{Cors, Filters, HeaderEdit, Mirror, PathRewrite, Redirect, Rewrite};
@@ -50,6 +53,7 @@ pub struct PortTable {
     pub proxies: Arc<[IpNet]>,
     /// What is tried when no route of the Gateway has an answer: the Ingresses, at the address that they share.
     pub fallback: Option<Arc<PortTable>>,
+    by_host: OnceLock<ByHost>,
 }
 
 #[derive(Debug)]
@@ -88,9 +92,30 @@ pub struct StreamRoute {
 /// in it.
 pub type StreamOrder = (std::cmp::Reverse<Specificity>, &'static str, (i64, Arc<str>), usize);
 
+/// So many listeners are looked at one after the other.
+const FEW_LISTENERS: usize = 8;
+
 impl PortTable {
+    pub fn new(
+        gateway: Arc<str>,
+        port: u16,
+        transport: Transport,
+        listeners: Vec<Arc<Listener>>,
+        proxies: Arc<[IpNet]>,
+    ) -> Self {
+        Self { gateway, port, transport, listeners, proxies, fallback: None, by_host: OnceLock::new() }
+    }
+
+    pub fn with_fallback(&self, fallback: Arc<Self>) -> Self {
+        Self { fallback: Some(fallback), ..self.clone() }
+    }
+
     /// The listener for a host: the one that says it most precisely.
     pub fn listener(&self, host: &str) -> Option<&Arc<Listener>> {
+        if self.listeners.len() > FEW_LISTENERS {
+            let by_host = self.by_host.get_or_init(|| ByHost::new(&self.listeners));
+            return by_host.find(host).and_then(|place| self.listeners.get(place));
+        }
         let fitting = |listener: &&Arc<Listener>| listener.hostname.as_ref().is_none_or(|name| name.matches(host));
         let mut best: Option<&Arc<Listener>> = None;
         for listener in self.listeners.iter().filter(fitting) {

@@ -53,7 +53,7 @@ pub(super) struct Dirty {
     /// Gateways may have other addresses.
     pub addresses: bool,
     pub policies: bool,
-    pub ingress: bool,
+    pub ingress: ingress::Changes,
     pub routes: BTreeSet<Id>,
     /// Services with other endpoints.
     pub endpoints: BTreeSet<ObjectKey>,
@@ -88,7 +88,7 @@ impl Dirty {
     }
 
     pub fn ingress_statuses(&mut self, resolved: &Resolved) {
-        let all = resolved.ingress.ingresses.iter();
+        let all = resolved.ingress.all();
         self.statuses.extend(all.map(|one| Id { kind: "Ingress", key: key(&one.metadata) }));
     }
 }
@@ -196,13 +196,16 @@ impl Incremental {
             Changed::Ingress(key, now) => {
                 let old = self.objects.ingresses.set(&key, now.clone());
                 let is_ours = |one: &Arc<Ingress>| ingress::is_ours(&self.objects, one);
-                dirty.ingress |= differs(&old, &now, |ingress| (&ingress.metadata, &ingress.spec))
-                    && [&old, &now].into_iter().flatten().any(is_ours);
+                if differs(&old, &now, |ingress| (&ingress.metadata, &ingress.spec))
+                    && [&old, &now].into_iter().flatten().any(is_ours)
+                {
+                    dirty.ingress.keys.insert(key.clone());
+                }
                 dirty.statuses.insert(Id { key, kind: "Ingress" });
             }
             Changed::IngressClass(key, now) => {
                 self.objects.ingress_classes.set(&key, now);
-                dirty.ingress = true;
+                dirty.ingress.all = true;
             }
             other => self.take_other(other, dirty),
         }
@@ -231,7 +234,7 @@ impl Incremental {
                     spec.map(|spec| spec.map(|spec| (spec.ports.clone(), spec.type_.clone())))
                 };
                 if seen(&old) != seen(&now) {
-                    dirty.ingress |= self.resolved.ingress.services.contains(&key);
+                    dirty.ingress.keys.extend(self.resolved.ingress.of_service(&key).cloned());
                     dirty.readers(&self.readers, &Reads::Service(key));
                 }
             }
@@ -240,7 +243,7 @@ impl Incremental {
                 let old = put(&mut self.objects.secrets, &key, now.clone());
                 let data = |secret: &Now<Secret>| secret.as_ref().map(|secret| secret.data.clone());
                 if data(&old) != data(&now) {
-                    dirty.ingress |= self.resolved.ingress.secrets.contains(&key);
+                    dirty.ingress.keys.extend(self.resolved.ingress.of_secret(&key).cloned());
                     let of = self.resolved.gateways.list.iter().filter(|state| state.secrets.contains(&key));
                     dirty.gateways.extend(of.map(|state| (*state.key).clone()));
                 }

@@ -3,6 +3,8 @@
 
 mod changes;
 #[cfg(test)]
+mod single_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -85,7 +87,8 @@ impl Incremental {
         if dirty.policies {
             self.policies(&mut dirty);
         }
-        let is_resolved = dirty.policies || dirty.ingress || !touched.is_empty() || !dirty.routes.is_empty();
+        let is_resolved =
+            dirty.policies || !dirty.ingress.is_empty() || !touched.is_empty() || !dirty.routes.is_empty();
         let routes = std::mem::take(&mut dirty.routes);
         for id in attach::by_age(&self.objects, routes) {
             self.route(id, &mut dirty, &mut touched);
@@ -97,13 +100,15 @@ impl Incremental {
         for service in &dirty.endpoints {
             endpoints_left |= self.known.refresh(&self.objects, service);
         }
-        if dirty.ingress {
-            self.ingress(&mut dirty);
+        let ingress = std::mem::take(&mut dirty.ingress);
+        let of_ingresses = !ingress.is_empty();
+        if of_ingresses {
+            self.ingress(ingress, &mut dirty);
         }
         for gateway in &gone {
             self.resolved.tables.forget(gateway);
         }
-        let tables = dirty.ingress || !touched.is_empty() || !gone.is_empty();
+        let tables = of_ingresses || !touched.is_empty() || !gone.is_empty();
         for gateway in &touched {
             let Some(state) = self.resolved.gateways.get(gateway) else { continue };
             self.resolved.tables.serve(state);
@@ -166,7 +171,7 @@ impl Incremental {
         let new = Policies::judge(&self.objects, &self.certificates, &self.settings.system_authorities);
         for service in new.differing(&self.resolved.policies) {
             dirty.readers(&self.readers, &Reads::Service(service.clone()));
-            dirty.ingress |= self.resolved.ingress.services.contains(service);
+            dirty.ingress.keys.extend(self.resolved.ingress.of_service(service).cloned());
         }
         let id = |key: &ObjectKey| Id { kind: "BackendTLSPolicy", key: key.clone() };
         dirty.statuses.extend(new.judged.keys().map(id));
@@ -216,10 +221,15 @@ impl Incremental {
         dirty.statuses.insert(id);
     }
 
-    fn ingress(&mut self, dirty: &mut Dirty) {
-        let backends = Backends::new(&self.objects, &self.certificates, &self.resolved.policies, &self.known);
-        self.resolved.ingress = ingress::resolve(&backends, &self.certificates);
-        dirty.ingress_statuses(&self.resolved);
+    fn ingress(&mut self, changes: ingress::Changes, dirty: &mut Dirty) {
+        let Resolved { policies, ingress, .. } = &mut self.resolved;
+        let backends = Backends::new(&self.objects, &self.certificates, policies, &self.known);
+        let all = changes.all;
+        ingress.change(&backends, changes);
+        // The status of one says nothing of the others.
+        if all {
+            dirty.ingress_statuses(&self.resolved);
+        }
     }
 
     /// Whose status may have to be another because sockets came or went.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::SocketAddr;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -13,7 +12,7 @@ use super::super::status::{self, Bound, Update};
 use super::*;
 use crate::resolve::resolve;
 use crate::table::{Filters, Target};
-use crate::testing::{objects as basics, read, settings};
+use crate::testing::{read, settings};
 use crate::{CONTROLLER, INGRESS_CONTROLLER};
 
 const SPACES: [&str; 2] = ["m", "n"];
@@ -31,7 +30,8 @@ fn target(target: &Target) -> String {
 
 fn filters(filters: &Filters) -> String {
     let mirrors: Vec<_> = filters.mirrors.iter().map(|mirror| target(&mirror.target)).collect();
-    format!("{:?} {:?} {mirrors:?} {}", filters.request, filters.response, filters.broken)
+    let Filters { request, response, redirect, rewrite, broken, .. } = filters;
+    format!("{request:?} {response:?} {mirrors:?} {redirect:?} {rewrite:?} {broken}")
 }
 
 /// Everything that a request can meet, in its order.
@@ -77,7 +77,7 @@ fn shown(resolved: &Resolved) -> String {
             }
         }
     }
-    for (ingress, reason, message) in &resolved.ingress.warnings {
+    for (ingress, reason, message) in resolved.ingress.warnings() {
         writeln!(text, "{:?} {reason} {message}", ingress.metadata.name).unwrap();
     }
     writeln!(text, "{:?} {:?} {:?}", resolved.conflicts, resolved.ancestors, resolved.policies.judged).unwrap();
@@ -211,15 +211,24 @@ impl World {
                         "validation": { "hostname": "h", "caCertificateRefs": [{ "kind": "ConfigMap", "name": self.one(&NAMES) }] } })
             }
             "Ingress" => {
-                let backend = json!({ "service": { "name": self.one(&NAMES), "port": { "number": 80 } } });
-                let host = self.one(&["x.a.com", "b.com"]);
-                let tls = if self.chance() {
-                    json!([{ "hosts": [host], "secretName": self.one(&NAMES) }])
-                } else {
-                    json!(null)
+                let backend = |name: &str| json!({ "service": { "name": name, "port": { "number": 80 } } });
+                let host = self.one(&["x.a.com", "b.com", "*.a.com", ""]);
+                let count = self.number(3) + 1;
+                let paths: Value = (0..count)
+                    .map(|_| {
+                        let path = self.one(&["/", "/p", "/p/(.*)", "/("]);
+                        let kind = self.one(&["Prefix", "Exact", "ImplementationSpecific"]);
+                        json!({ "path": path, "pathType": kind, "backend": backend(self.one(&NAMES)) })
+                    })
+                    .collect();
+                let hosts = [json!([host]), json!(["*.a.com"]), json!([])];
+                let tls = match self.number(5) {
+                    number @ 0..3 => json!([{ "hosts": hosts[number], "secretName": self.one(&NAMES) }]),
+                    _ => Value::Null,
                 };
-                json!({ "ingressClassName": "ferry", "tls": tls, "rules": [{ "host": host,
-                        "http": { "paths": [{ "path": "/", "pathType": "Prefix", "backend": backend }] } }] })
+                let default = if self.number(4) == 0 { backend(self.one(&NAMES)) } else { Value::Null };
+                json!({ "ingressClassName": "ferry", "tls": tls, "defaultBackend": default,
+                        "rules": [{ "host": host, "http": { "paths": paths } }] })
             }
             "IngressClass" => json!({ "controller": INGRESS_CONTROLLER }),
             "Service" => {
@@ -260,6 +269,32 @@ impl World {
                 let encode = |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
                 let (chain, key) = &certificates[which];
                 object["data"] = json!({ "tls.crt": encode(chain), "tls.key": encode(key) });
+            }
+            "Ingress" => {
+                let of = self.one(&[
+                    "",
+                    "",
+                    "canary",
+                    "canary-by-header-pattern",
+                    "use-regex",
+                    "rewrite-target",
+                    "force-ssl-redirect",
+                    "auth-secret",
+                ]);
+                let mut all = serde_json::Map::new();
+                let mut add =
+                    |name: &str, value: &str| all.insert(format!("nginx.ingress.kubernetes.io/{name}"), value.into());
+                match of {
+                    "" => {}
+                    "canary" => drop((add("canary", "true"), add("canary-weight", "20"))),
+                    "canary-by-header-pattern" => {
+                        drop((add("canary", "true"), add("canary-by-header", "x-a"), add(of, "a.*")));
+                    }
+                    "rewrite-target" => drop(add(of, "/to/$1")),
+                    "auth-secret" => drop((add("auth-type", "basic"), add(of, self.one(&NAMES)))),
+                    of => drop(add(of, "true")),
+                }
+                object["metadata"]["annotations"] = Value::Object(all);
             }
             "ConfigMap" => object["data"] = json!({ "ca.crt": certificates[which].0 }),
             "Namespace" => {
@@ -308,7 +343,7 @@ const KINDS: [(&str, usize); 17] = [
     ("UDPRoute", 1),
     ("ReferenceGrant", 2),
     ("BackendTLSPolicy", 2),
-    ("Ingress", 3),
+    ("Ingress", 6),
     ("IngressClass", 1),
     ("Service", 4),
     ("EndpointSlice", 6),
@@ -416,57 +451,4 @@ fn sorted(updates: &[Update]) -> Vec<String> {
     let mut all: Vec<_> = updates.iter().map(|one| format!("{} {} {}", one.kind, one.key, one.status)).collect();
     all.sort();
     all
-}
-
-/// What endpoints do is seen by requests at once, and by nothing else.
-#[test]
-fn endpoints_change_without_any_route() {
-    let mut incremental = Incremental::new(settings());
-    let endpoint = |last: u8| -> Changed {
-        let slice = json!({
-            "metadata": { "name": "s-1", "namespace": "n", "labels": { "kubernetes.io/service-name": "s" } },
-            "addressType": "IPv4", "ports": [{ "port": 8080 }], "endpoints": [{ "addresses": [format!("10.0.0.{last}")] }],
-        });
-        Changed::Slice(ObjectKey::new("n", "s-1"), Some(read(slice)))
-    };
-    let class = basics().classes.iter().next().cloned();
-    let listeners = json!([{ "name": "http", "port": 80, "protocol": "HTTP" }]);
-    let service = json!({ "metadata": { "name": "s", "namespace": "n" }, "spec": { "ports": [{ "port": 80 }] } });
-    let route = |path: &str| {
-        json!({
-            "metadata": { "name": "r", "namespace": "n" },
-            "spec": { "parentRefs": [{ "name": "g" }], "rules": [{ "matches": [{ "path": { "value": path } }], "backendRefs": [{ "name": "s", "port": 80 }] }] },
-        })
-    };
-    incremental.apply([
-        Changed::Class(ObjectKey::new("", "ferry"), class),
-        Changed::Gateway(ObjectKey::new("n", "g"), Some(read(crate::testing::gateway("g", listeners)))),
-        Changed::Service(ObjectKey::new("n", "s"), Some(read(service))),
-        Changed::Http(ObjectKey::new("n", "r"), Some(read(route("/a")))),
-        endpoint(1),
-    ]);
-    let backend = |incremental: &Incremental| {
-        let table = incremental.resolved().ports.values().next().expect("a table").clone();
-        let rules = table.listeners[0].http.rules(&mut Default::default())[0].clone();
-        let entry = rules[0].clone();
-        match &entry.rule.split.backends[0].target {
-            Target::Backend(backend) => backend.clone(),
-            Target::Broken(broken) => panic!("{broken:?}"),
-        }
-    };
-    let first = backend(&incremental);
-    let at = |last: u8| vec![SocketAddr::from(([10, 0, 0, last], 8080))];
-    assert_eq!(**first.endpoints(), at(1));
-    let effect = incremental.apply([endpoint(2)]);
-    assert!(!effect.tables && effect.endpoints_left && effect.statuses.is_empty());
-    assert!(!incremental.apply([endpoint(2)]).endpoints_left, "nobody left");
-    assert_eq!(**first.endpoints(), at(2));
-    // A route that changes keeps its backends, and whoever has a request under way sees the same endpoints.
-    incremental.apply([Changed::Http(ObjectKey::new("n", "r"), Some(read(route("/b"))))]);
-    assert!(Arc::ptr_eq(&first, &backend(&incremental)));
-    // What is heard of no more leaves nothing behind.
-    drop(first);
-    incremental.apply([Changed::Http(ObjectKey::new("n", "r"), None)]);
-    incremental.forget();
-    assert!(incremental.known.is_empty());
 }

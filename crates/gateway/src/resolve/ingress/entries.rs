@@ -1,7 +1,6 @@
 //! What a path of an Ingress becomes: its rules at the plain port and at the one with TLS. What all paths of an Ingress have
 //! in common they share: annotations may be long, and paths many.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +11,10 @@ use k8s_openapi::api::networking::v1::Ingress;
 
 use super::super::annotations::{Annotations, Auth, Canary};
 use super::super::certificates::Certificates;
+use super::super::conditions::Problem;
 use super::super::expressions::{Budget, Scope};
 use super::super::objects::{Objects, age, name, namespace};
-use super::{Outcome, Path};
+use super::spot::{Claim, Spot};
 use crate::table::{
     Affinity, BasicAuth, Carrier, Cors, Entry, Expression, Extras, Filters, Matcher, Owner, PathMatcher, PathRewrite,
     Ranges, RateLimit, Redirect, Rewrite, Rule, Split, Target, Text, Weighted,
@@ -51,37 +51,44 @@ impl Common {
         }
     }
 
+    pub fn namespace(&self) -> &str {
+        namespace(&self.ingress.metadata)
+    }
+
     fn is_regex(&self) -> bool {
         self.annotations.use_regex || self.annotations.rewrite_target.as_deref().is_some_and(|to| to.contains('$'))
     }
+
+    /// Whether its paths take of the room for regular expressions.
+    pub fn has_expressions(&self) -> bool {
+        let canary = self.annotations.canary.as_ref();
+        self.is_regex() || canary.is_some_and(|canary| canary.header_pattern.is_some() || canary.cookie.is_some())
+    }
 }
 
-/// The entries of a path at the plain port and at the one with TLS.
+/// The entries of a spot at the plain port and at the one with TLS.
 pub(super) fn entries(
     budget: &Budget<'_>,
-    outcome: &mut Outcome,
-    path: &str,
-    kind: &str,
-    spot: Path,
+    spot: &Spot,
+    main: &Claim,
+    canaries: &[&Claim],
     has_tls: bool,
-) -> Option<(Vec<Entry>, Vec<Entry>)> {
-    let Path { common, target, canaries } = spot;
+) -> Result<(Vec<Entry>, Vec<Entry>), Problem> {
+    let (common, path) = (&main.common, &spot.path);
     let annotations = &common.annotations;
-    let scope = budget.of(namespace(&common.ingress.metadata));
-    let compiled = common.is_regex().then(|| scope.expression(&format!("^{path}"), path, true));
-    let matcher = match (&compiled, kind) {
-        (Some(Ok(regex)), _) => PathMatcher::Regex(regex.clone()),
-        (Some(Err(problem)), _) => {
-            outcome.warn(&common.ingress, "InvalidPath", || problem.message.clone());
-            return None;
-        }
-        (None, "Exact") => PathMatcher::Exact(path.into()),
+    let scope = budget.of(common.namespace());
+    let regex = match common.is_regex() {
+        true => Some(scope.expression(&format!("^{path}"), path, true)?),
+        false => None,
+    };
+    let matcher = match (&regex, &*spot.kind) {
+        (Some(regex), _) => PathMatcher::Regex(regex.clone()),
+        (None, "Exact") => PathMatcher::Exact(path.clone()),
         (None, _) => PathMatcher::prefix(path),
     };
-    let regex = compiled.and_then(Result::ok);
     let redirect = annotations.force_ssl_redirect || has_tls && annotations.ssl_redirect.unwrap_or(true);
     let make = |targets: Vec<(u32, Target)>, redirects: bool| {
-        let mut filters = filters(&common, regex.as_ref());
+        let mut filters = filters(common, regex.as_ref());
         if redirects {
             filters.redirect = Some(Redirect {
                 scheme: Some("https".into()),
@@ -94,7 +101,7 @@ pub(super) fn entries(
         let weighted = |(weight, target)| Weighted { weight, target, filters: Filters::default() };
         Arc::new(Rule {
             route: common.label.clone(),
-            name: path.into(),
+            name: path.clone(),
             filters,
             split: Split::new(targets.into_iter().map(weighted).collect()),
             has_backends: true,
@@ -104,26 +111,27 @@ pub(super) fn entries(
             extras: common.extras.clone(),
         })
     };
-    // What is for no path in particular comes last.
-    let place = (if kind == "Default" { usize::MAX } else { 0 }, 0);
+    // What is for no path in particular comes last. Of the others that have the same precedence, the first in the Ingress.
+    let place = if spot.is_default() { (usize::MAX, main.order.1) } else { (main.order.1, 0) };
     let (mut plain, mut secure) = (Vec::new(), Vec::new());
     let mut put = |matcher: Matcher, targets: &dyn Fn() -> Vec<(u32, Target)>| {
         let of = |redirects| Entry::new(matcher.clone(), make(targets(), redirects), common.order.clone(), place);
         plain.push(of(redirect));
         secure.push(of(false));
     };
-    let canary_of = |common: &'_ Rc<Common>| common.annotations.canary.clone().unwrap_or_default();
-    let canaries: Vec<_> = canaries.into_iter().map(|(common, target)| (canary_of(&common), target)).collect();
+    let canary_of =
+        |claim: &&Claim| (claim.common.annotations.canary.clone().unwrap_or_default(), claim.target.clone());
+    let canaries: Vec<_> = canaries.iter().map(canary_of).collect();
     let whole: u32 = canaries.iter().map(|(canary, _)| canary.total).max().unwrap_or(100);
     let taken = canaries.iter().fold(0_u32, |sum, (canary, _)| sum.saturating_add(canary.weight)).min(whole);
     let shared = || {
-        let main = std::iter::once((whole - taken, target.clone()));
+        let main = std::iter::once((whole - taken, main.target.clone()));
         main.chain(canaries.iter().map(|(canary, target)| (canary.weight.min(whole), target.clone()))).collect()
     };
     put(Matcher::path(matcher.clone()), &shared);
     for (canary, canary_target) in &canaries {
         let alone = || vec![(1, canary_target.clone())];
-        let main = || vec![(1, target.clone())];
+        let main = || vec![(1, main.target.clone())];
         for (text, to_canary) in canary_matches(canary, scope) {
             let matcher = Matcher { headers: vec![text], ..Matcher::path(matcher.clone()) };
             if to_canary {
@@ -133,7 +141,7 @@ pub(super) fn entries(
             }
         }
     }
-    Some((plain, secure))
+    Ok((plain, secure))
 }
 
 /// Headers that decide, and whether for the canary.
