@@ -186,7 +186,8 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
                 edit(world, pod)
             ))
             .advise(logs(pod, name, false)),
-        Met::Other if probe.get("grpc").is_some() => finding
+        // Who does not answer to gRPC at all is said to be late, too.
+        Met::Other | Met::Timeout if probe.get("grpc").is_some() => finding
             .advise(format!(
                 "see that the program serves gRPC with grpc.health.v1.Health on port {port}, or use another probe: {}",
                 edit(world, pod)

@@ -410,6 +410,72 @@ fn what_was_tried_at_last() {
             Stuck(Reason::NotAttached),
             &["instance not found"],
         ),
+        (
+            "two architectures",
+            "pod/p",
+            json!([
+                unscheduled(
+                    "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.",
+                    json!({ "spec": { "nodeSelector": { "kubernetes.io/arch": "riscv64" } } })
+                ),
+                with(node("a", "True"), &json!({ "metadata": { "labels": { "kubernetes.io/arch": "amd64" } } })),
+                with(node("b", "True"), &json!({ "metadata": { "labels": { "kubernetes.io/arch": "arm64" } } }))
+            ]),
+            Stuck(Reason::NoNodeFits),
+            &["kubernetes.io/arch=riscv64", "!kubectl label node", "amd64, arm64"],
+        ),
+        (
+            "it lacks a library",
+            "pod/p",
+            json!([
+                crashing(json!({ "exitCode": 127 }), json!({})),
+                log(
+                    "p/c",
+                    "/app/server: error while loading shared libraries: libssl.so.1.1: cannot open shared object file: No such file or directory\n"
+                )
+            ]),
+            Stuck(Reason::Crash),
+            &["libssl.so.1.1", "a library that it is linked with is not in the image", "!correct command and args"],
+        ),
+        (
+            "a probe by gRPC for nobody",
+            "pod/p",
+            json!([
+                pod(
+                    json!({ "spec": { "containers": [{ "name": "c", "image": "img", "ports": [{ "containerPort": 8080 }], "readinessProbe": { "grpc": { "port": 8080 } } }] }, "status": { "conditions": [{ "type": "PodScheduled", "status": "True" }, { "type": "Initialized", "status": "True" }, { "type": "Ready", "status": "False", "reason": "ContainersNotReady" }], "containerStatuses": [{ "name": "c", "ready": false, "started": true, "restartCount": 0, "state": { "running": { "startedAt": "2026-01-01T11:00:05Z" } } }] } })
+                ),
+                warned(
+                    "Pod/p",
+                    "Unhealthy",
+                    "Readiness probe failed: timeout: failed to connect service \"10.0.0.1:8080\" within 1s: context deadline exceeded"
+                )
+            ]),
+            Stuck(Reason::ProbeFails),
+            &["8080", "grpc.health.v1.Health", "!takes longer"],
+        ),
+        (
+            "a pod waits for a claim that goes, held by another namespace's namesake",
+            "pod/p",
+            json!([
+                unscheduled(
+                    "0/1 nodes are available: persistentvolumeclaim \"data\" is being deleted.",
+                    json!({ "spec": { "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }] } })
+                ),
+                made(
+                    "PersistentVolumeClaim",
+                    "data",
+                    json!({ "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": { "requests": { "storage": "10Gi" } }, "volumeName": "pv" }, "status": { "phase": "Bound" }, "metadata": { "deletionTimestamp": "2026-01-01T11:30:00Z", "finalizers": ["kubernetes.io/pvc-protection"] } })
+                ),
+                with(
+                    serving(
+                        json!({ "metadata": { "name": "same", "uid": "same" }, "spec": { "nodeName": "n", "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }] } })
+                    ),
+                    &json!({ "metadata": { "namespace": "other" } })
+                )
+            ]),
+            Stuck(Reason::ClaimMissing),
+            &["no pod that has a node uses it", "!pod/same"],
+        ),
     ];
     examine(&cases);
 }
