@@ -1,5 +1,6 @@
 //! Reading from any API server, by path.
 
+use ferry_meta::object;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::Client;
@@ -20,6 +21,9 @@ pub enum Error {
     /// What was found does not tell whether the object is well.
     #[error("the API server did not answer everything that it was asked: {0}")]
     Cut(String),
+    /// More than is kept of a list: what is there is not known as a whole.
+    #[error("there are more than {0}")]
+    TooMany(usize),
     #[error("the API server cannot be asked for {path}")]
     Api { path: String, source: Box<kube::Error> },
 }
@@ -47,6 +51,28 @@ impl Error {
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Refused { code: 404..=406, .. })
     }
+}
+
+/// So many objects are asked for at once, and so many of one list are kept.
+const PAGE: usize = 500;
+const MOST: usize = 20_000;
+
+/// Without what takes the most room and is not needed: a manifest that was applied, and which field was set by whom, where
+/// no finalizer is to be followed to whoever set it.
+fn slim(mut item: Value, kind: &str) -> Value {
+    let held = object::is_being_deleted(&item) && object::finalizers(&item).next().is_some();
+    if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
+        if !held {
+            metadata.remove("managedFields");
+        }
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        }
+    }
+    if let Some(item) = item.as_object_mut() {
+        item.entry("kind").or_insert_with(|| kind.into());
+    }
+    item
 }
 
 /// The API server of a cluster.
@@ -96,13 +122,29 @@ impl Cluster {
 
     /// The items of a list, each with the kind that the list implies.
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<Value>, Error> {
-        let mut list = self.read(path, "application/json").await?;
-        let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
-        let Value::Array(mut items) = list["items"].take() else { return Ok(Vec::new()) };
-        for item in items.iter_mut().filter_map(Value::as_object_mut) {
-            item.entry("kind").or_insert_with(|| kind.clone().into());
+        self.pages(path, |items| if items.len() > MOST { Err(Error::TooMany(MOST)) } else { Ok(()) }).await
+    }
+
+    /// The same, page by page. After each, `keep` takes away what is not needed of all that was read so far.
+    pub(crate) async fn pages(
+        &self,
+        path: &str,
+        mut keep: impl FnMut(&mut Vec<Value>) -> Result<(), Error>,
+    ) -> Result<Vec<Value>, Error> {
+        let and = if path.contains('?') { '&' } else { '?' };
+        let (mut found, mut next) = (Vec::new(), String::new());
+        loop {
+            let mut page = self.read(&format!("{path}{and}limit={PAGE}{next}"), "application/json").await?;
+            let kind = object::text(&page, "/kind").trim_end_matches("List").to_owned();
+            if let Value::Array(items) = page["items"].take() {
+                found.extend(items.into_iter().map(|item| slim(item, &kind)));
+            }
+            keep(&mut found)?;
+            match object::text(&page, "/metadata/continue") {
+                "" => return Ok(found),
+                token => next = format!("&continue={}", resolve::segment(token)),
+            }
         }
-        Ok(items)
     }
 
     pub(crate) async fn text(&self, path: &str) -> Result<String, Error> {

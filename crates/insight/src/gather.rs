@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Error};
+use crate::kept;
 use crate::log;
 use crate::named;
 use crate::nodes;
@@ -48,6 +49,9 @@ const LISTS: &[(&str, &str, Scope)] = &[
     ("networkpolicies", "/apis/networking.k8s.io/v1/networkpolicies", Own),
     ("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Own),
     (ALL_BUDGETS, "/apis/policy/v1/poddisruptionbudgets", All),
+    (why::CAPACITIES, "/apis/storage.k8s.io/v1/csistoragecapacities", All),
+    (why::SNAPSHOT_CLASSES, "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses", All),
+    (why::SNAPSHOT_CONTENTS, "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents", All),
     (ALL_INGRESSES, "/apis/networking.k8s.io/v1/ingresses", All),
     ("ingressclasses", "/apis/networking.k8s.io/v1/ingressclasses", All),
     ("gatewayclasses", "/apis/gateway.networking.k8s.io/v1/gatewayclasses", All),
@@ -154,7 +158,10 @@ fn needed(kind: &str) -> Vec<&'static str> {
         "Secret" => return ["events", "serviceaccounts"].into(),
         "StorageClass" => return ["events", "csidrivers", "csinodes", "persistentvolumes"].into(),
         "VolumeAttributesClass" => return ["events", "csidrivers", "csinodes"].into(),
-        "VolumeSnapshot" => return ["events", "persistentvolumeclaims", ALL_PODS].into(),
+        "VolumeSnapshot" => {
+            return ["events", "persistentvolumeclaims", ALL_PODS, why::SNAPSHOT_CLASSES, why::SNAPSHOT_CONTENTS]
+                .into();
+        }
         "ResourceClaimTemplate" => return vec!["deviceclasses"],
         "VolumeAttachment" => return ["events", "nodes", "persistentvolumes", "csidrivers", "csinodes"].into(),
         "NetworkPolicy" => return ["events", "pods", "namespaces", "networkpolicies"].into(),
@@ -216,6 +223,9 @@ pub async fn world(cluster: &Cluster, resource: &Resource, namespace: &str, name
                 world.put(list, items.to_vec());
             }
         });
+    }
+    for list in why::wanted_of_pods(&world) {
+        add_list(cluster, &mut world, list).await;
     }
     if wants_all_pods(&world) {
         add_list(cluster, &mut world, ALL_PODS).await;
@@ -311,7 +321,7 @@ fn wants_all_pods(world: &World) -> bool {
 
 async fn add_list(cluster: &Cluster, world: &mut World, wanted: &str) {
     let Some((_, path, _)) = LISTS.iter().find(|(name, ..)| *name == wanted) else { return };
-    match cluster.list(path).await {
+    match kept::read(cluster, wanted, path).await {
         Ok(items) => world.put(wanted, items),
         Err(error) => world.could_not_read(wanted, &error),
     }
@@ -325,7 +335,7 @@ pub(crate) async fn around_it(cluster: &Cluster, target: Value, namespace: &str,
             (Own, Some((root, plural))) => format!("{root}/namespaces/{namespace}/{plural}"),
             _ => (*path).to_owned(),
         };
-        (*name, cluster.list(&path).await)
+        (*name, kept::read(cluster, name, &path).await)
     });
     for (plural, outcome) in join_all(lists).await {
         match outcome {

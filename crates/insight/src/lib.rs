@@ -10,6 +10,7 @@
 mod cluster;
 pub mod connection;
 mod gather;
+mod kept;
 mod log;
 mod named;
 mod nodes;

@@ -1,7 +1,7 @@
 //! What is known of the surroundings of an object: everything that causes and hops are found out from.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ferry_meta::selector::LabelSelector;
 use ferry_meta::{object, time};
@@ -16,6 +16,8 @@ pub struct World {
     pub now: Timestamp,
     pub target: Value,
     lists: BTreeMap<String, Vec<Value>>,
+    /// The places of Events in their list, by what they are about: its uid, and `Kind/name`.
+    events_of: HashMap<String, Vec<usize>>,
     /// What the scheduler says of pods without a node, by name.
     pub(crate) verdicts: BTreeMap<String, Value>,
     /// The last line that a container wrote before it ended, by `pod/container`.
@@ -68,6 +70,9 @@ impl World {
     }
 
     pub(crate) fn put(&mut self, plural: &str, items: Vec<Value>) {
+        if plural == "events" {
+            self.events_of = places(&items);
+        }
         self.lists.insert(plural.to_owned(), items);
     }
 
@@ -159,7 +164,13 @@ impl World {
 
     /// Events about an object, oldest first.
     pub(crate) fn events(&self, about: &Value) -> Vec<&Value> {
-        let mut found: Vec<&Value> = self.all("events").iter().filter(|event| concerns(event, about)).collect();
+        let by_name = format!("{}/{}", object::text(about, "/kind"), object::name(about));
+        let places =
+            [object::uid(about), by_name.as_str()].into_iter().filter_map(|key| self.events_of.get(key)).flatten();
+        let places: BTreeSet<usize> = places.copied().collect();
+        let all = self.all("events");
+        let events = places.into_iter().filter_map(|place| all.get(place));
+        let mut found: Vec<&Value> = events.filter(|event| concerns(event, about)).collect();
         found.sort_by_key(|event| event_time(event));
         found
     }
@@ -170,6 +181,19 @@ impl World {
         found.retain(|event| reasons.contains(&object::text(event, "/reason")));
         found.pop()
     }
+}
+
+fn places(events: &[Value]) -> HashMap<String, Vec<usize>> {
+    let mut found: HashMap<String, Vec<usize>> = HashMap::new();
+    for (place, event) in events.iter().enumerate() {
+        let text = |field: &str| object::text(event, field);
+        let by_name = format!("{}/{}", text("/involvedObject/kind"), text("/involvedObject/name"));
+        let mut keys = vec![text("/involvedObject/uid"), text("/regarding/uid"), by_name.as_str()];
+        keys.retain(|key| !key.is_empty());
+        keys.dedup();
+        keys.into_iter().for_each(|key| found.entry(key.to_owned()).or_default().push(place));
+    }
+    found
 }
 
 fn concerns(event: &Value, about: &Value) -> bool {

@@ -120,7 +120,12 @@ fn service_range(scene: &Scene, denied: &Denied) -> String {
     let own: Vec<IpAddr> = cluster_addresses(service).iter().filter_map(|address| address.parse().ok()).collect();
     let of_rules = |policy: &Value| -> Vec<String> {
         let peers = object::items(policy, "/spec/egress").iter().flat_map(|rule| object::items(rule, "/to"));
-        peers.map(|peer| object::text(peer, "/ipBlock/cidr").to_owned()).collect()
+        // What is excepted of a range is not of the rule.
+        let excepted = |peer: &Value| {
+            let mut ranges = object::items(peer, "/ipBlock/except").iter().filter_map(Value::as_str);
+            ranges.any(|range| own.iter().any(|address| contains(range, *address)))
+        };
+        peers.filter(|peer| !excepted(peer)).map(|peer| object::text(peer, "/ipBlock/cidr").to_owned()).collect()
     };
     let place = object::namespace(&scene.source);
     let is_one =

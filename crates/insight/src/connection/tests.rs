@@ -330,6 +330,12 @@ fn policies_are_shown_with_what_they_look_at() {
     let texts = ["its ipBlock 10.96.0.0/16 is for the Service's own address", "the address of the pod behind it"];
     check("the range of Services", &range, Some(Reason::EgressPolicy), &texts);
 
+    let rules = json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}}]}]});
+    let mut outside = scene("service/b:80");
+    outside.policies = Some(vec![policy("outside", rules)]);
+    let shown = render(&outside, &walk(&outside));
+    assert!(shown.contains("the NetworkPolicy outside") && !shown.contains("ipBlock"), "{shown}");
+
     let rules =
         json!({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"name": "web"}}}]}]});
     let mut labels = scene("service/b:80");

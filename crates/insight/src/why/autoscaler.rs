@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::{Finding, Reason, is_failing, is_young, pod, rollout, said, workload};
-use crate::world::{World, standing, time_at, title, word};
+use crate::world::{World, number, standing, time_at, title, word};
 
 /// After so long there are figures of what a pod uses.
 const MEASURED_SECONDS: i64 = 90;
@@ -82,7 +82,8 @@ pub(super) fn findings(world: &World, target: &Value) -> Vec<Finding> {
     }
     match standing(target, "ScalingLimited", "True") {
         Some(limited) if object::text(limited, "/reason") == "TooManyReplicas" => {
-            let cause = "it wants more replicas than maxReplicas allows".to_owned();
+            let most = number(target, "/spec/maxReplicas");
+            let cause = format!("it wants more replicas than maxReplicas={most} allows");
             vec![
                 finding(Reason::HpaAtMost, cause)
                     .note()

@@ -230,6 +230,7 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
             format!("the provisioner {provisioner} of class {name} could not make its volume"),
         )
         .detail(said(failed))
+        .advise_all(source::grant(claim))
         .advise(match provisioner {
             local_volumes::PROVISIONER => {
                 "change what the message names in the claim, its class or the node".to_owned()
@@ -266,12 +267,21 @@ fn waits_for_pod(class: &Value) -> bool {
 
 /// The pods that use a claim; None where pods could not be looked at.
 pub(super) fn users<'a>(world: &'a World, claim: &Value) -> Option<Vec<&'a Value>> {
-    let pods = world.seen("pods").or_else(|| world.seen(ALL_PODS))?;
+    let (all, around) = (world.seen(ALL_PODS), world.seen("pods"));
+    all.or(around)?;
     let uses = |pod: &&Value| {
         object::namespace(pod) == object::namespace(claim)
             && fit::volumes::claims(pod).iter().any(|name| name == object::name(claim))
     };
-    Some(pods.iter().filter(uses).collect())
+    // Of the pods around a pod only that one is read: the others are among those of the cluster.
+    let mut found: Vec<&Value> = Vec::new();
+    for pod in around.into_iter().chain(all).flatten().filter(uses) {
+        let is_it = |known: &&Value| object::uid(known) == object::uid(pod) && object::name(known) == object::name(pod);
+        if !found.iter().any(is_it) {
+            found.push(pod);
+        }
+    }
+    Some(found)
 }
 
 fn is_default(class: &Value) -> bool {

@@ -46,20 +46,25 @@ pub(super) fn certificate_request(world: &World, request: &Value) -> Option<Find
     let name = object::name(request);
     let finding = |cause: String| Finding::new(Reason::CertificateRequest, request, cause);
     if let Some(denied) = condition(request, "Denied") {
-        return Some(finding("it was denied".into()).detail(said(denied)));
+        return Some(finding("it was denied".into()).detail(said(denied)).advise(format!(
+            "a request that was denied stays so: correct what was said of it, and create another one: kubectl delete csr {name}"
+        )));
     }
     if let Some(failed) = condition(request, "Failed") {
-        return Some(finding("it could not be signed".into()).detail(said(failed)));
+        return Some(finding("it could not be signed".into()).detail(said(failed)).advise(format!(
+            "a request that failed stays so: correct what was said of it, and create another one: kubectl delete csr {name}"
+        )));
     }
     if !object::text(request, "/status/certificate").is_empty() {
         return None;
     }
     let signer = object::text(request, "/spec/signerName");
     Some(match condition(request, "Approved") {
-        Some(_) if signer.starts_with("kubernetes.io/") => {
+        Some(approved) if signer.starts_with("kubernetes.io/") => {
+            let since = time_at(approved, "/lastUpdateTime").or_else(|| time_at(approved, "/lastTransitionTime"));
             finding(format!("it is approved, and not signed yet by {signer}"))
-                .advise("see that the certificate signing controller runs")
-                .underway()
+                .advise("see that the certificate signing controller runs: it is one of the controllers")
+                .underway_if(since.is_none_or(|since| is_soon(world, since)))
         }
         Some(_) => finding(format!("it is approved, and its signer {signer:?} has not signed it"))
             .detail("the cluster's own controller signs only for signers of kubernetes.io")

@@ -203,7 +203,13 @@ fn told(world: &World, pod: &Value, status: &Value, ended: &Value) -> Finding {
         "" | "Error" | "Completed" => finding.detail(object::text(ended, "/message").trim()),
         _ => finding.detail(said(ended)),
     };
-    if matches!(code, 126 | 127) {
+    // The loader of programs ends with the same code where a library is missing: the command is there.
+    let lacks_library = line.is_some_and(|line| line.contains("error while loading shared libraries"));
+    if lacks_library {
+        finding = finding
+            .detail("the command is there, and a library that it is linked with is not in the image")
+            .advise(format!("use an image that has it, or build the program for this one: {}", edit(world, pod)));
+    } else if matches!(code, 126 | 127) {
         finding = finding
             .detail(format!("its command is {}", command(pod, name)))
             .advise(format!("correct command and args: {}", edit(world, pod)));
@@ -222,7 +228,7 @@ fn meaning(code: i64) -> String {
     match code {
         0 => " (success)".into(),
         126 => " (the command cannot be executed)".into(),
-        127 => " (the command was not found)".into(),
+        127 => " (the command, or a library of it, was not found)".into(),
         130 => " (ended by SIGINT)".into(),
         132 => " (illegal instruction)".into(),
         134 => " (aborted, SIGABRT)".into(),

@@ -173,7 +173,10 @@ fn follow(world: &World, target: &Value, finalizer: &str) -> Held {
         }
         "service.kubernetes.io/load-balancer-cleanup" => held(
             Reason::Finalizer,
-            vec!["the controller of load balancers removes the load balancer first".into()],
+            vec![
+                "the controller of load balancers removes the load balancer first".into(),
+                warning(world, target).map(said).unwrap_or_default(),
+            ],
             vec!["see that the controllers run, or the cloud's controller".into()],
         ),
         "orphan" => held(

@@ -1,6 +1,7 @@
 //! Devices that pods claim: the claim, its template and its class, who offers such devices, and who has them.
 
 use ferry_meta::object;
+use ferry_semantics::taints;
 use serde_json::Value;
 
 use super::containers::edit;
@@ -42,8 +43,23 @@ pub(super) fn taken(world: &World, pod: &Value) -> Option<Finding> {
         })
         .collect();
     let taken: Vec<[String; 3]> = claims.iter().flat_map(results).collect();
-    if offered.is_empty() || !offered.iter().all(|one| taken.contains(one)) {
+    let tainted = tainted(world, waits);
+    let is_kept = |one: &[String; 3]| tainted.iter().any(|(place, _)| place == one);
+    if offered.is_empty() || !offered.iter().all(|one| taken.contains(one) || is_kept(one)) {
         return None;
+    }
+    if let Some(([_, pool, device], taint)) = tainted.iter().find(|(place, _)| !taken.contains(place)) {
+        let free = offered.iter().filter(|one| !taken.contains(one)).count();
+        let cause = format!(
+            "its claim {} gets no devices: {free} of {} that are offered are free, and what is free has taints that it does not tolerate: {device} of pool {pool} has {taint}",
+            object::name(waits),
+            offered.len(),
+        );
+        return Some(
+            Finding::new(Reason::DeviceClaim, pod, cause)
+                .advise("whoever set the taint takes it away when the device is well: see its driver, and kubectl get devicetaintrules")
+                .advise("or tolerate it in the claim's request (exactly.tolerations), which is to be made anew for that"),
+        );
     }
     let holders: Vec<String> = claims.iter().filter(|claim| !results(claim).is_empty()).map(holder).collect();
     let cause = format!(
@@ -58,6 +74,37 @@ pub(super) fn taken(world: &World, pod: &Value) -> Option<Finding> {
             .advise(format!("see who has them: kubectl get resourceclaims -n {}", object::namespace(pod)))
             .advise("end a pod that has one, or add a node with such devices"),
     )
+}
+
+/// A device as driver, pool and name, and a taint of it.
+type Tainted = ([String; 3], String);
+
+/// The devices whose taints a claim does not tolerate.
+fn tainted(world: &World, claim: &Value) -> Vec<Tainted> {
+    let requests = object::items(claim, "/spec/devices/requests").iter();
+    let requests = requests.flat_map(|one| {
+        let several = object::items(one, "/firstAvailable").iter();
+        std::iter::once(&one["exactly"]).chain(several)
+    });
+    let tolerations: Vec<&Value> = requests.flat_map(|one| object::items(one, "/tolerations")).collect();
+    let mut found = Vec::new();
+    for slice in world.all("resourceslices") {
+        let text = |pointer: &str| object::text(slice, pointer).to_owned();
+        for device in object::items(slice, "/spec/devices") {
+            let keeps = |taint: &&Value| {
+                let effect = object::text(taint, "/effect");
+                effect != "None" && !taints::tolerated(tolerations.iter().copied(), *taint)
+            };
+            let Some(taint) = object::items(device, "/taints").iter().find(keeps) else { continue };
+            let (key, value) = (object::text(taint, "/key"), object::text(taint, "/value"));
+            let value = if value.is_empty() { String::new() } else { format!("={value}") };
+            found.push((
+                [text("/spec/driver"), text("/spec/pool/name"), object::text(device, "/name").to_owned()],
+                format!("{key}{value}:{}", object::text(taint, "/effect")),
+            ));
+        }
+    }
+    found
 }
 
 fn place(result: &Value) -> [String; 3] {

@@ -5,7 +5,8 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::named;
-use crate::world::World;
+use crate::gather::ALL_PODS;
+use crate::world::{World, known_kind};
 
 /// What it waits for, and what to do; None for a finalizer of somebody else.
 pub(super) fn known(world: &World, target: &Value, finalizer: &str) -> Option<(Vec<String>, Vec<String>)> {
@@ -32,7 +33,11 @@ pub(super) fn known(world: &World, target: &Value, finalizer: &str) -> Option<(V
                 format!("the claim {}/{} is bound to it", object::text(claim, "/namespace"), object::text(claim, "/name"))
             });
             Some((
-                vec![format!("the provisioner of {driver} deletes what is behind it first"), bound.unwrap_or_default()],
+                vec![
+                    format!("the provisioner of {driver} deletes what is behind it first"),
+                    bound.unwrap_or_default(),
+                    object::text(target, "/status/message").to_owned(),
+                ],
                 vec![format!("see that the provisioner of {driver} runs, and what it logs")],
             ))
         }
@@ -87,6 +92,10 @@ fn place(namespace: &str) -> String {
 
 /// Those that keep a claim from going: pods that have a node, also those that have ended.
 pub(super) fn users_of_claim<'a>(world: &'a World, claim: &Value) -> Option<Vec<&'a Value>> {
+    // Who may not look at the pods of the cluster sees of those around a pod only that one.
+    if known_kind(&world.target) == "Pod" && world.seen(ALL_PODS).is_none() {
+        return None;
+    }
     let users = super::claim::users(world, claim)?.into_iter();
     Some(users.filter(|pod| !object::text(pod, "/spec/nodeName").is_empty()).collect())
 }

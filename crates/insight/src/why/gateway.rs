@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason, in_namespace, is_failing, is_young, named, plural, said};
+use super::{Finding, Reason, grant, in_namespace, is_failing, is_young, named, plural, said};
 use crate::world::{Presence, World, condition, number, word};
 
 /// What the class of Ferry's own gateway names.
@@ -150,7 +150,17 @@ fn listener(world: &World, gateway: &Value, status: &Value) -> Option<Finding> {
             );
         }
         let cause = format!("references of listener {name} lead nowhere: {}", said(unresolved));
-        return Some(Finding::new(Reason::GatewayListener, gateway, cause).advise(edit(gateway)));
+        let finding = Finding::new(Reason::GatewayListener, gateway, cause);
+        let finding = match object::text(unresolved, "/reason") {
+            "RefNotPermitted" => {
+                let listeners = object::items(gateway, "/spec/listeners").iter();
+                let own = listeners.filter(|one| object::text(one, "/name") == name);
+                let references = own.flat_map(|one| object::items(one, "/tls/certificateRefs"));
+                grant::advice(gateway, "Secret", references).into_iter().fold(finding, Finding::advise)
+            }
+            _ => finding,
+        };
+        return Some(finding.advise(edit(gateway)));
     }
     let refused = failing("Accepted").or_else(|| {
         failing("Programmed").filter(|one| {
@@ -159,7 +169,9 @@ fn listener(world: &World, gateway: &Value, status: &Value) -> Option<Finding> {
         })
     })?;
     let cause = format!("listener {name} is not served: {}", said(refused));
-    let behind = number(refused, "/observedGeneration") < number(gateway, "/metadata/generation");
+    // Not every controller says which generation it means.
+    let seen = refused.get("observedGeneration").and_then(Value::as_i64);
+    let behind = seen.is_some_and(|seen| seen < number(gateway, "/metadata/generation"));
     Some(Finding::new(Reason::GatewayListener, gateway, cause).underway_if(behind).advise(edit(gateway)))
 }
 

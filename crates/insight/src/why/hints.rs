@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::containers::{edit, spec};
 use super::{Finding, in_namespace, named, near, service};
+use crate::gather::ALL_PODS;
 use crate::world::World;
 
 /// Adds what is known of what the line names.
@@ -15,6 +16,10 @@ pub(super) fn add(world: &World, pod: &Value, container: &str, line: &str, findi
     let lower = line.to_lowercase();
     let finding = match lower.contains("read-only file system") {
         true => read_only(world, pod, container, line, finding),
+        false => finding,
+    };
+    let finding = match lower.contains("address already in use") || lower.contains("eaddrinuse") {
+        true => finding.detail(holder_of_port(world, pod, container, line)),
         false => finding,
     };
     if lower.contains("permission denied") || lower.contains("operation not permitted") || lower.contains("eacces") {
@@ -27,6 +32,53 @@ pub(super) fn add(world: &World, pod: &Value, container: &str, line: &str, findi
         );
     }
     finding
+}
+
+/// Who has the port already on which the line says that nobody can listen: another container of the pod, or on the network
+/// of the node another pod there. Only what they say of their ports is known.
+fn holder_of_port(world: &World, pod: &Value, container: &str, line: &str) -> String {
+    let numbers = line.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == ':'));
+    let ports: Vec<i64> = numbers
+        .flat_map(|word| word.rsplit(':').next())
+        .filter_map(|number| number.parse().ok())
+        .filter(|number| (1..=65_535).contains(number))
+        .collect();
+    let has = |one: &Value, field: &str| {
+        object::items(one, "/ports")
+            .iter()
+            .find_map(|port| port.get(field)?.as_i64().filter(|port| ports.contains(port)))
+    };
+    let containers = ["/spec/initContainers", "/spec/containers"].into_iter();
+    let mut containers = containers.flat_map(|list| object::items(pod, list));
+    let own = containers.find_map(|one| {
+        let name = object::text(one, "/name");
+        Some((name, has(one, "containerPort")?)).filter(|_| name != container)
+    });
+    if let Some((name, port)) = own {
+        return format!("container {name} of the same pod has port {port}: containers of a pod share their ports");
+    }
+    if pod.pointer("/spec/hostNetwork").and_then(Value::as_bool) != Some(true) {
+        return String::new();
+    }
+    let node = object::text(pod, "/spec/nodeName");
+    let mut there = world.all(ALL_PODS).iter().filter(|other| {
+        object::text(other, "/spec/nodeName") == node
+            && object::uid(other) != object::uid(pod)
+            && !matches!(object::text(other, "/status/phase"), "Succeeded" | "Failed")
+    });
+    let holder = there.find_map(|other| {
+        let shared = other.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true);
+        let field = if shared { "containerPort" } else { "hostPort" };
+        let port = object::items(other, "/spec/containers").iter().find_map(|one| has(one, field))?;
+        Some((other, port))
+    });
+    holder.map_or_else(String::new, |(other, port)| {
+        format!(
+            "it shares the ports of node {node} (hostNetwork), where pod/{} in {} has port {port}",
+            object::name(other),
+            object::namespace(other)
+        )
+    })
 }
 
 fn is_of_host(letter: char) -> bool {
@@ -87,9 +139,15 @@ fn meant<'a>(world: &'a World, pod: &Value, host: &str) -> Option<&'a Value> {
 
 /// A Service that it names and behind which nothing is ready: everyday trouble of what depends on it.
 fn dark_services(world: &World, pod: &Value, line: &str, mut finding: Finding) -> Finding {
+    let mut told: Vec<&str> = Vec::new();
     for (host, _) in hosts(line) {
         let Some(found) = meant(world, pod, host).filter(|found| service::is_dark(world, found)) else { continue };
         let name = object::name(found);
+        // A line may name it twice: by its name, and by its address.
+        if told.contains(&name) {
+            continue;
+        }
+        told.push(name);
         finding = finding
             .detail(format!("it names {host}, which is the Service {name}, behind which nothing is ready"))
             .advise(format!("ferry why {}service/{name}", in_namespace(pod)));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::containers::{SPECS, called, change_image, edit, waiting};
 use super::pull_failure::PullFailure;
 use super::references::{self, Place};
-use super::{Finding, Reason, named};
+use super::{Finding, Reason, named, near};
 use crate::world::{Presence, World, word};
 
 /// The reasons with which a kubelet says that an image is the trouble.
@@ -62,7 +62,9 @@ pub(super) fn image(world: &World, pod: &Value) -> Option<Finding> {
                 .advise(format!("load the image on node {}", object::text(pod, "/spec/nodeName")))
                 .advise(format!("or change imagePullPolicy to IfNotPresent: {}", edit(world, pod)))
         }
-        "SignatureValidationFailed" => finding(Reason::ImagePull, "its signature could not be validated"),
+        "SignatureValidationFailed" => finding(Reason::ImagePull, "its signature could not be validated")
+            .advise("sign it as the runtime's policy wants, or name one that is signed")
+            .advise(format!("or change the runtime's policy on node {}", object::text(pod, "/spec/nodeName"))),
         _ => match PullFailure::read(&why) {
             PullFailure::Unresolvable => finding(
                 Reason::RegistryUnresolvable,
@@ -78,6 +80,24 @@ pub(super) fn image(world: &World, pod: &Value) -> Option<Finding> {
                 finding(Reason::RegistryUnreachable, &format!("the node gets no answer from the registry {host}"))
                     .advise("check the node's network, firewall and proxy, or use a mirror")
             }
+            PullFailure::Proxy => finding(
+                Reason::RegistryUnreachable,
+                &format!("the proxy that the node asks for the registry {host} does not let it through"),
+            )
+            .advise(format!(
+                "see that this proxy runs, or correct HTTPS_PROXY and NO_PROXY of the runtime on node {}",
+                object::text(pod, "/spec/nodeName")
+            )),
+            PullFailure::Expired => finding(
+                Reason::RegistryCertificate,
+                &format!("the certificate of the registry {host} is not valid now, by the clock of the node"),
+            )
+            .advise(format!("renew the certificate of {host}, or set the node's clock right")),
+            PullFailure::OtherName => finding(
+                Reason::RegistryCertificate,
+                &format!("the certificate of the registry is for other names than {host}"),
+            )
+            .advise(format!("give {host} a certificate for this name, or name the registry as its certificate does")),
             PullFailure::Certificate => finding(
                 Reason::RegistryCertificate,
                 &format!("the node does not trust the certificate of the registry {host}"),
@@ -109,6 +129,7 @@ pub(super) fn image(world: &World, pod: &Value) -> Option<Finding> {
                     .advise(format!("see what the registry {host} says of it; it is tried again"))
             }
             PullFailure::Platform => finding(Reason::ImagePlatform, "it is not made for the node's kind of machine")
+                .detail(machine(world, pod))
                 .advise(
                     "use an image for this architecture, or a node of the image's (nodeSelector kubernetes.io/arch)",
                 ),
@@ -170,6 +191,17 @@ fn told(world: &World, pod: &Value, container: &str, image: &str, state: &Value)
     failed.and_then(|event| object::text(event, "/message").strip_prefix(&prefix)).unwrap_or(message).to_owned()
 }
 
+/// What the node is, as it says itself.
+fn machine(world: &World, pod: &Value) -> String {
+    let name = object::text(pod, "/spec/nodeName");
+    let info = world.find("nodes", name).map(|node| &node["status"]["nodeInfo"]);
+    let of = |field: &str| info.map(|info| object::text(info, field)).unwrap_or_default();
+    match (of("/operatingSystem"), of("/architecture")) {
+        ("", _) | (_, "") => String::new(),
+        (system, architecture) => format!("node {name} is {system}/{architecture}"),
+    }
+}
+
 /// A pull Secret that the pod names and that is not there.
 fn missing_secret(world: &World, pod: &Value) -> Option<String> {
     let all = references::of_pod(pod).into_iter().filter(|one| one.place == Place::PullSecret);
@@ -205,7 +237,8 @@ fn denied(
         let cause = format!(
             "the registry {host} wants credentials, and the Secret {name:?} of spec.imagePullSecrets does not exist in namespace {namespace}"
         );
-        return finding(Reason::PullSecretMissing, &cause).detail(why).advise(create(name));
+        let there = near::elsewhere(world, "secrets", name);
+        return finding(Reason::PullSecretMissing, &cause).detail(there).detail(why).advise(create(name));
     }
     let seen = |name: &&String| matches!(world.presence("secrets", name), Presence::Present(_));
     let none_fits = !secrets.is_empty() && fitting.is_none() && secrets.iter().all(|name| seen(&name));

@@ -1,5 +1,7 @@
 //! Jobs that failed, wait or are at work.
 
+use std::collections::HashSet;
+
 use ferry_meta::object;
 use serde_json::Value;
 
@@ -64,6 +66,12 @@ pub(super) fn findings(world: &World, job: &Value) -> Vec<Finding> {
     let at_work = current.iter().any(|pod| is_true(pod, "Ready") || object::text(pod, "/status/phase") == "Running");
     let cause = format!("{done} of {wanted} are done, {active} at work");
     let mut finding = finding(Reason::JobRunning, cause).underway();
+    let mut going = pods.iter().filter(|pod| object::is_being_deleted(pod)).map(|pod| object::name(pod));
+    if let Some(going) = going.next().filter(|_| active == 0) {
+        finding = finding
+            .detail(format!("the next pod is made when pod/{going} has ended"))
+            .advise(format!("ferry why -n {namespace} pod/{going}"));
+    }
     if let Some(told) = runs_on(&current) {
         finding = finding.detail(told).advise(
             "a helper that must not hold up the end is an init container with restartPolicy: Always (a sidecar)",
@@ -139,10 +147,9 @@ fn told_of_gone(world: &World, job: &Value) -> Vec<String> {
     let since = time_at(job, "/metadata/creationTimestamp");
     let is = |event: &Value, reason: &str| object::text(event, "/reason") == reason;
     // A pod that got a node after all did not end for want of one.
-    let placed = |event: &Value| {
-        let same = |other: &&Value| of(other, "uid") == of(&event, "uid");
-        is(event, "FailedScheduling") && world.all("events").iter().filter(same).any(|other| is(other, "Scheduled"))
-    };
+    let scheduled: HashSet<String> =
+        world.all("events").iter().filter(|event| is(event, "Scheduled")).map(|event| of(&event, "uid")).collect();
+    let placed = |event: &Value| is(event, "FailedScheduling") && scheduled.contains(&of(&event, "uid"));
     // The error itself says more than that it was tried again.
     let newest = warnings
         .filter(gone)

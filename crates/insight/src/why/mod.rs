@@ -22,6 +22,7 @@ mod external;
 mod finalizers;
 mod fit;
 mod gateway;
+mod grant;
 mod growth;
 mod hints;
 mod image;
@@ -52,6 +53,7 @@ mod route;
 mod scheduling;
 mod servers;
 mod service;
+mod short;
 mod slices;
 mod snapshot;
 mod source;
@@ -74,7 +76,7 @@ pub(crate) use access::{ACCOUNTS, accounts, role_plural};
 pub(crate) use cron_job::next as next_job;
 pub(crate) use devices::may_have as may_have_devices;
 pub(crate) use external::meant as service_meant;
-pub(crate) use fit::volumes::claims as claims_of;
+pub(crate) use fit::volumes::{CAPACITIES, claims as claims_of};
 pub(crate) use gateway::secrets as secrets_of_gateway;
 pub(crate) use near::names_of;
 pub(crate) use policy_peers::names_pods_of_others;
@@ -82,6 +84,8 @@ pub use reason::Reason;
 pub(crate) use references::of_pod as references_of;
 pub use render::render;
 pub(crate) use roles::SERVED;
+pub(crate) use scheduling::wanted as wanted_of_pods;
+pub(crate) use snapshot::{CLASSES as SNAPSHOT_CLASSES, CONTENTS as SNAPSHOT_CONTENTS};
 
 /// Where a Node tells who drops packets of its pods: chains of others in which nothing could be done about it.
 pub const PACKETS_DROPPED: &str = "ferry.dev/packets-dropped";
@@ -191,6 +195,10 @@ impl Finding {
         self
     }
 
+    fn advise_all(self, texts: impl IntoIterator<Item = String>) -> Self {
+        texts.into_iter().fold(self, Self::advise)
+    }
+
     fn underway(mut self) -> Self {
         self.underway = true;
         self
@@ -243,7 +251,7 @@ pub fn findings(world: &World) -> Vec<Finding> {
     let mut found = servers::findings(world);
     found.extend(all_findings(world));
     found.sort_by_key(|finding| finding.note);
-    found
+    short::cut(found)
 }
 
 /// What holds it up before anything else does.

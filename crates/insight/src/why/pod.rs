@@ -57,7 +57,7 @@ pub(super) fn first(world: &World, pod: &Value) -> Option<Finding> {
         return None;
     }
     if is_serving(pod) {
-        return crash::between_restarts(world, pod);
+        return crash::between_restarts(world, pod).or_else(|| unheard(world, pod));
     }
     CAUSES.iter().find_map(|cause| cause(world, pod))
 }
@@ -198,6 +198,15 @@ fn lost_node(world: &World, pod: &Value) -> Option<Finding> {
     Some(Finding::new(Reason::PodNodeNotReady, pod, cause).detail(said(ready)).advise(format!("ferry why node/{name}")))
 }
 
+/// It was ready when its kubelet was last heard of, which is a while ago.
+fn unheard(world: &World, pod: &Value) -> Option<Finding> {
+    let node = world.find("nodes", object::text(pod, "/spec/nodeName"))?;
+    let since = time_at(condition(node, "Ready")?, "/lastTransitionTime")?;
+    let long = world.now.as_second() - since.as_second() > UNHEARD_SECONDS;
+    let found = lost_node(world, pod).filter(|_| long)?;
+    Some(found.detail("the pod still counts as ready: nobody has marked it otherwise"))
+}
+
 fn sandbox(world: &World, pod: &Value) -> Option<Finding> {
     if is_true(pod, "PodReadyToStartContainers") || containers::any_started(pod) {
         return None;
@@ -246,6 +255,9 @@ fn gates(world: &World, pod: &Value) -> Option<Finding> {
             .advise("whoever sets these conditions of the pod has not done so: see that this controller runs")
     })
 }
+
+/// So long the controller of nodes may take to mark the pods of a node that is lost.
+const UNHEARD_SECONDS: i64 = 120;
 
 /// A kubelet that says nothing of a pod for so long does not work on it.
 const SILENT_SECONDS: i64 = 600;

@@ -86,6 +86,8 @@ enum Met {
     Status(u16),
     /// The command of the probe is not in the image.
     NoCommand,
+    /// What answered speaks TLS, and the probe does not.
+    Tls,
     Other,
 }
 
@@ -97,6 +99,11 @@ impl Met {
         }
         // What stands in quotes is a command or an address.
         let plain = message.split('"').step_by(2).collect::<Vec<_>>().join("");
+        let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+        // An alert of TLS where an answer of HTTP should begin: its first two bytes are always these.
+        if message.contains("malformed HTTP response \"\\x15\\x03") {
+            return Self::Tls;
+        }
         let links: Vec<&str> = plain.split(": ").map(|link| link.trim().trim_end_matches('.')).collect();
         let has = |text: &str| links.iter().any(|link| link.to_lowercase().starts_with(text));
         if has("executable file not found") {
@@ -121,8 +128,10 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
     })?;
     let name = object::text(status, "/name");
     let (who, which) = (called(pod, name), kind.field());
+    let mistaken = mistaken_port(pod, name, probe);
+    let probe = &numbered(pod, name, probe);
     let began = time_at(status, "/state/running/startedAt");
-    if let Some(mistake) = mistaken_port(pod, name, probe) {
+    if let Some(mistake) = mistaken {
         let told = unhealthy(world, pod, name, kind, began).map(|event| object::text(event, "/message"));
         let cause = format!("{who} runs, but its {which} cannot succeed");
         let finding = Finding::new(Reason::ProbeFails, pod, cause).detail(described(probe)).detail(mistake);
@@ -160,7 +169,11 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
     let exec: Vec<&str> = object::items(probe, "/exec/command").iter().filter_map(Value::as_str).collect();
     let secure = object::text(probe, "/httpGet/scheme") == "HTTPS";
     let met = Met::read(message);
-    let finding = finding.underway_if(tries && !matches!(met, Met::NoCommand | Met::Status(400..=499)));
+    let finding = finding.underway_if(tries && !matches!(met, Met::NoCommand | Met::Tls | Met::Status(400..=499)));
+    if finding.underway {
+        let cause = format!("{who} runs, and its {which} has not succeeded yet");
+        return Some(Finding { cause, ..finding }.advise(logs(pod, name, false)));
+    }
     Some(match met {
         Met::NoCommand => finding.detail("the command of the probe is not in the image").advise(format!(
             "use a command that the image has, or an httpGet or tcpSocket probe: {}",
@@ -173,7 +186,8 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
                 edit(world, pod)
             ))
             .advise(logs(pod, name, false)),
-        Met::Other if probe.get("grpc").is_some() => finding
+        // Who does not answer to gRPC at all is said to be late, too.
+        Met::Other | Met::Timeout if probe.get("grpc").is_some() => finding
             .advise(format!(
                 "see that the program serves gRPC with grpc.health.v1.Health on port {port}, or use another probe: {}",
                 edit(world, pod)
@@ -195,10 +209,12 @@ pub(super) fn probes(world: &World, pod: &Value) -> Option<Finding> {
             edit(world, pod)
         )),
         Met::Status(_) => finding.advise(format!("the program says that it is not well: {}", logs(pod, name, false))),
-        Met::Timeout => finding.advise(format!(
-            "it takes longer than timeoutSeconds: raise it, or see why it is slow: {}",
-            logs(pod, name, false)
-        )),
+        Met::Tls => finding
+            .detail(format!("what listens on port {port} speaks TLS, and the probe does not"))
+            .advise(format!("set scheme: HTTPS in the probe's httpGet: {}", edit(world, pod))),
+        Met::Timeout => finding
+            .advise(format!("it takes longer than timeoutSeconds: raise it: {}", edit(world, pod)))
+            .advise(format!("or see why it is slow: {}", logs(pod, name, false))),
         Met::Other if !exec.is_empty() => finding
             .advise(format!("see what it says: {}", in_container(pod, name, &exec)))
             .advise(logs(pod, name, false)),
@@ -252,6 +268,20 @@ fn patience(probe: &Value) -> String {
     let or = |pointer: &str, default: i64| if number(probe, pointer) > 0 { number(probe, pointer) } else { default };
     let (times, period) = (or("/failureThreshold", 3), or("/periodSeconds", 10));
     format!("it may fail {times} times, one every {period} s, before the kubelet restarts the container")
+}
+
+/// The probe with the name of its port followed by the number, where the container has it.
+fn numbered(pod: &Value, container: &str, probe: &Value) -> Value {
+    let mut probe = probe.clone();
+    for pointer in ["/httpGet/port", "/tcpSocket/port"] {
+        let Some(port) = probe.pointer_mut(pointer) else { continue };
+        let ports = spec(pod, container).map(|one| object::items(one, "/ports")).unwrap_or_default();
+        let named = ports.iter().find(|known| known["name"] == *port);
+        if let (Some(name), Some(number)) = (port.as_str(), named.and_then(|known| known.get("containerPort"))) {
+            *port = format!("{name} ({number})").into();
+        }
+    }
+    probe
 }
 
 fn port_of(probe: &Value) -> String {
@@ -320,6 +350,14 @@ mod tests {
                 NoCommand,
             ),
             ("Readiness probe failed: cat: can't open '/tmp/404': No such file or directory", Other),
+            (
+                "Readiness probe errored and resulted in unknown state: command \"pg_isready\" timed out after 1s",
+                Timeout,
+            ),
+            (
+                "Readiness probe failed: Get \"http://10.0.0.1:81/\": net/http: HTTP/1.x transport connection broken: malformed HTTP response \"\\x15\\x03\\x01\\x00\\x02\\x02P\"",
+                Tls,
+            ),
             ("", Other),
         ] {
             assert_eq!(Met::read(message), want, "{message}");

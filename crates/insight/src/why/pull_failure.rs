@@ -12,6 +12,12 @@ pub(super) enum PullFailure {
     /// No way to it, or no answer.
     Unreachable,
     Certificate,
+    /// The certificate is over, or not valid yet.
+    Expired,
+    /// The certificate is for other names.
+    OtherName,
+    /// The proxy on the way to it cannot be asked, or refuses.
+    Proxy,
     /// It speaks HTTP where HTTPS was expected.
     PlainHttp,
     RateLimit,
@@ -35,7 +41,10 @@ impl PullFailure {
         let is = |texts: &[&str]| links.iter().any(|link| texts.contains(&link.as_str()));
         let starts = |texts: &[&str]| links.iter().any(|link| texts.iter().any(|text| link.starts_with(text)));
         let status = status(&links);
-        if is(&["no such host", "server misbehaving", "temporary failure in name resolution", "dns error"])
+        // Whatever is wrong with the proxy is not wrong with the registry.
+        if starts(&["proxyconnect", "unsuccessful tunnel", "proxy authentication required"]) {
+            Self::Proxy
+        } else if is(&["no such host", "server misbehaving", "temporary failure in name resolution", "dns error"])
             || starts(&[
                 "no such host",
                 "failed to lookup address information",
@@ -46,6 +55,20 @@ impl PullFailure {
             || starts(&["lookup "])
         {
             Self::Unresolvable
+        } else if starts(&[
+            "certificate has expired or is not yet valid",
+            "certificate expired",
+            "certificate not valid yet",
+        ]) || (starts(&["invalid peer certificate"]) && starts(&["expired", "notvalidyet"]))
+        {
+            Self::Expired
+        } else if starts(&[
+            "certificate is valid for",
+            "certificate is not valid for any names",
+            "certificate not valid for name",
+        ]) || (starts(&["invalid peer certificate"]) && starts(&["notvalidforname"]))
+        {
+            Self::OtherName
         } else if starts(&[
             "x509",
             "invalid peer certificate",
@@ -157,6 +180,14 @@ mod tests {
                 Certificate,
             ),
             ("error sending request: invalid peer certificate: UnknownIssuer", Certificate),
+            ("invalid peer certificate: Expired", Expired),
+            (
+                r#"Head "https://r/v2/": tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2026-01-01T12:00:00Z is after 2025-12-01T00:00:00Z"#,
+                Expired,
+            ),
+            (r#"Head "https://r/v2/": x509: certificate is valid for a.example, not r"#, OtherName),
+            (r#"Head "https://r/v2/": proxyconnect tcp: dial tcp 10.1.1.1:3128: connect: connection refused"#, Proxy),
+            (r#"Head "https://r/v2/": proxyconnect tcp: dial tcp: lookup proxy.example: no such host"#, Proxy),
             (r#"Head "https://r:5000/v2/": http: server gave HTTP response to HTTPS client"#, PlainHttp),
             ("unexpected status from HEAD request to https://r/v2/a/manifests/1: 429 Too Many Requests", RateLimit),
             (

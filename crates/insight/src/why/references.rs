@@ -132,6 +132,18 @@ pub(super) fn missing_for_volume(world: &World, pod: &Value) -> Option<Finding> 
     of_pod(pod).iter().filter(|one| of_volume(one)).find_map(|one| missing(world, pod, one))
 }
 
+/// What a volume names and the kubelet did not find, where it is there by now: it was made after the kubelet's Event.
+pub(super) fn come_since(world: &World, pod: &Value, told: &str) -> Option<String> {
+    let of_volume = |one: &&Reference| matches!(one.place, Place::Volume { .. });
+    let references = of_pod(pod);
+    let found = references.iter().filter(of_volume).find(|one| {
+        let is_there = matches!(world.presence(one.plural, &one.name), Presence::Present(_));
+        is_there && told.ends_with(&format!("{} {:?} not found", one.plural.trim_end_matches('s'), one.name))
+    })?;
+    let kind = if found.plural == "secrets" { "Secret" } else { "ConfigMap" };
+    Some(format!("the {kind} {:?}", found.name))
+}
+
 /// The first object or key that the environment of a container names and that is not there.
 pub(super) fn missing_for_container(world: &World, pod: &Value, container: &str) -> Option<Finding> {
     let of_it = |one: &Reference| matches!(&one.place, Place::Environment { container: of } if of == container);

@@ -7,6 +7,9 @@ use ferry_meta::object;
 use super::{Finding, Verdict, held, verdict};
 use crate::world::{World, plain, title};
 
+/// So much of what could not be read is named.
+const UNSEEN: usize = 10;
+
 pub fn render(world: &World, findings: &[Finding]) -> String {
     let mut out = String::new();
     let namespace = object::namespace(&world.target);
@@ -45,7 +48,10 @@ pub fn render(world: &World, findings: &[Finding]) -> String {
         }
     }
     if !world.unseen.is_empty() {
-        let _ = writeln!(out, "\nnot seen: {}", world.unseen.join("; "));
+        let shown: Vec<&str> = world.unseen.iter().take(UNSEEN).map(String::as_str).collect();
+        let more = world.unseen.len() - shown.len();
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let _ = writeln!(out, "\nnot seen: {}{more}", shown.join("; "));
     }
     out
 }

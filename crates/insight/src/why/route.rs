@@ -4,7 +4,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::backend::{self, Port, Reasons};
-use super::{Finding, Reason, gateway, in_namespace, is_young, named, said};
+use super::{Finding, Reason, gateway, grant, in_namespace, is_young, named, said};
 use crate::gather::ALL_GATEWAYS;
 use crate::world::{World, title};
 
@@ -148,11 +148,11 @@ fn parent(world: &World, route: &Value, reference: &Value) -> Option<Finding> {
         let cause = format!("what it names cannot be used: {}", said(unresolved));
         let finding = Finding::new(Reason::RouteReferences, route, cause);
         let finding = match object::text(unresolved, "/reason") {
-            "RefNotPermitted" => finding.advise(format!(
-                "create a ReferenceGrant in the other namespace: from {} of namespace {}, to what it names there",
-                object::text(route, "/kind"),
-                object::namespace(route)
-            )),
+            "RefNotPermitted" => {
+                let rules = object::items(route, "/spec/rules").iter();
+                let references = rules.flat_map(|rule| object::items(rule, "/backendRefs"));
+                grant::advice(route, "Service", references).into_iter().fold(finding, Finding::advise)
+            }
             _ => finding,
         };
         finding.advise(edit(route))

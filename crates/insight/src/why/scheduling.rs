@@ -6,7 +6,7 @@ use ferry_meta::object;
 use serde_json::Value;
 
 use super::containers::edit;
-use super::{Finding, Reason, claim, deletion, devices, fit, is_young, named, pairs, plural, said};
+use super::{Finding, Reason, claim, deletion, devices, fit, is_soon, is_young, named, pairs, plural, said};
 use crate::gather::ALL_PODS;
 use crate::world::{World, ago, condition, is_owned_by, standing, time_at};
 
@@ -158,7 +158,9 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
             return Some(finding.details.into_iter().fold(taken, Finding::detail));
         }
         let cause = format!("the scheduler finds no node for it: {}", first_part(message));
-        let found = Finding::new(reason, pod, cause).probably();
+        // What it met a moment ago may be over: it tries again.
+        let just = scheduled.and_then(|one| time_at(one, "/lastTransitionTime")).is_some_and(|at| is_soon(world, at));
+        let found = Finding::new(reason, pod, cause).probably().underway_if(just);
         let found = finding.details.into_iter().fold(found, Finding::detail);
         return Some(
             found
@@ -183,6 +185,11 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
         let cause = format!("pods of lower priority are ending on {nominated} to make room for it");
         return Some(Finding { cause, ..finding }.underway());
     }
+    if let Some((init, resource)) = fit::init_that_asks(pod, &checked) {
+        finding = finding.detail(format!(
+            "its init container {init} asks for more {resource} than its containers together: that is what counts"
+        ));
+    }
     finding = finding.detail(fit::takers(world, &checked).unwrap_or_default());
     for text in fit::advice(world, &checked, &edit(world, pod)) {
         finding = finding.advise(text);
@@ -194,6 +201,29 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
         finding = finding.advise("compare what the scheduler says with the nodes: kubectl describe nodes");
     }
     Some(finding)
+}
+
+/// What has to be read beside the rest for pods without a node: namespaces, where affinity means them by their labels, and
+/// the room of drivers, where a volume is still to be made.
+pub(crate) fn wanted(world: &World) -> Vec<&'static str> {
+    let pods = || world.all("pods").iter().filter(|pod| object::text(pod, "/spec/nodeName").is_empty());
+    let by_labels = |pod: &Value| {
+        let kinds = ["podAffinity", "podAntiAffinity"].into_iter();
+        let mut terms = kinds.flat_map(|kind| {
+            let list = format!("/spec/affinity/{kind}/requiredDuringSchedulingIgnoredDuringExecution");
+            object::items(pod, &list).iter()
+        });
+        terms.any(|term| term.get("namespaceSelector").is_some())
+    };
+    let mut found = Vec::new();
+    if pods().any(by_labels) {
+        found.push("namespaces");
+    }
+    let tells = |driver: &Value| driver.pointer("/spec/storageCapacity").and_then(Value::as_bool) == Some(true);
+    if world.all("csidrivers").iter().any(tells) && pods().any(|pod| !fit::volumes::claims(pod).is_empty()) {
+        found.push(fit::volumes::CAPACITIES);
+    }
+    found
 }
 
 fn nominated(pod: &Value) -> &str {

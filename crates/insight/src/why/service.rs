@@ -29,7 +29,7 @@ pub(super) fn findings(world: &World, service: &Value) -> Vec<Finding> {
     let serving: Vec<&Value> = selected.into_iter().filter(|pod| pod::is_serving(pod)).collect();
     let mut found: Vec<Finding> = unnamed_port(service, &serving).into_iter().collect();
     if found.is_empty() {
-        found.extend(other_port(service, &serving));
+        found.extend(other_port(service, &serving).or_else(|| left_out(service, &serving)));
     }
     if kind == "LoadBalancer" && object::items(service, "/status/loadBalancer/ingress").is_empty() {
         found.push(balancer(world, service));
@@ -54,7 +54,10 @@ fn balancer(world: &World, service: &Value) -> Finding {
     }
     if let Some(event) = world.event(service, &["SyncLoadBalancerFailed"]) {
         return Finding::new(Reason::LoadBalancerPending, service, "it gets no address of a load balancer")
-            .detail(object::text(event, "/message"));
+            .detail(object::text(event, "/message"))
+            .advise(
+                "correct what the message names: whoever gives out load balancers tries again, and logs more of it",
+            );
     }
     let class = object::text(service, "/spec/loadBalancerClass");
     if !class.is_empty() {
@@ -130,6 +133,9 @@ fn dark(world: &World, service: &Value) -> Option<Finding> {
         });
     }
     if let Some(finding) = unnamed_port(service, serving) {
+        return Some(finding);
+    }
+    if let Some(finding) = slices::pods_of_other_family(service, serving) {
         return Some(finding);
     }
     let cause = format!("{} ready, but its EndpointSlices do not list them yet", plural(serving.len(), "pod"));
@@ -293,6 +299,31 @@ fn unnamed_port(service: &Value, pods: &[&Value]) -> Option<Finding> {
         );
     }
     None
+}
+
+/// Pods that do not have the named port that others of the Service have: no request goes to them.
+fn left_out(service: &Value, pods: &[&Value]) -> Option<Finding> {
+    let targets = object::items(service, "/spec/ports").iter();
+    let mut targets = targets.filter_map(|port| Some((port, port.get("targetPort")?.as_str()?)));
+    let lacks = |name: &str| {
+        let mut without = pods
+            .iter()
+            .filter(|pod| !container_ports(std::slice::from_ref(*pod)).any(|port| object::text(port, "/name") == name));
+        without.next().map(|first| (object::name(first).to_owned(), without.count()))
+    };
+    let (port, name, (first, more)) = targets.find_map(|(port, name)| Some((port, name, lacks(name)?)))?;
+    let more = if more > 0 { format!(" and {}", plural(more, "more pod")) } else { String::new() };
+    let cause = format!(
+        "pod/{first}{more} {} no container port of the name {name:?}: nothing of port {}/{} goes there",
+        if more.is_empty() { "has" } else { "have" },
+        port.get("port").and_then(Value::as_i64).unwrap_or(0),
+        protocol(port)
+    );
+    Some(Finding::new(Reason::PortName, service, cause).note().advise(format!(
+        "if it is to serve too, give its container's port that name, or use a number as targetPort: kubectl edit {}{}",
+        in_namespace(service),
+        title(service)
+    )))
 }
 
 /// Pods that have the label with another value, or the value under another label.

@@ -149,6 +149,29 @@ fn protocol(port: &Value) -> String {
     }
 }
 
+/// Pods that have no address of the families of a Service: none of them can be listed for it.
+pub(super) fn pods_of_other_family(service: &Value, pods: &[&Value]) -> Option<Finding> {
+    let families: Vec<&str> = object::items(service, "/spec/ipFamilies").iter().filter_map(Value::as_str).collect();
+    let addresses = pods.iter().flat_map(|pod| {
+        let all = object::items(pod, "/status/podIPs").iter().map(|one| object::text(one, "/ip"));
+        all.chain([object::text(pod, "/status/podIP")])
+    });
+    let family = |address: &str| if address.contains(':') { "IPv6" } else { "IPv4" };
+    let mut has: Vec<&str> = addresses.filter(|address| !address.is_empty()).map(family).collect();
+    has.sort_unstable();
+    has.dedup();
+    let [only] = has.as_slice() else { return None };
+    if families.is_empty() || families.contains(only) {
+        return None;
+    }
+    let cause = format!("its pods have addresses of {only} alone, and the Service has {} alone", named(&families));
+    Some(Finding::new(Reason::SliceFamily, service, cause).advise(format!(
+        "the first of ipFamilies cannot be changed: delete it, and create it with ipFamilies: [{only}]: kubectl delete {}{}",
+        in_namespace(service),
+        title(service)
+    )))
+}
+
 /// Slices whose addresses are of a kind that the Service does not have: packets go to none of them.
 pub(super) fn other_family(world: &World, service: &Value) -> Option<Finding> {
     let families: Vec<&str> = object::items(service, "/spec/ipFamilies").iter().filter_map(Value::as_str).collect();

@@ -3,7 +3,7 @@
 use ferry_meta::object;
 use serde_json::Value;
 
-use super::{Finding, Reason};
+use super::{Finding, Reason, grant};
 use crate::named::{Found, Named};
 use crate::world::World;
 
@@ -21,6 +21,13 @@ pub(super) fn of(claim: &Value) -> Option<Named> {
         name: object::text(source, "/name").to_owned(),
     };
     (!named.kind.is_empty() && !named.name.is_empty()).then_some(named)
+}
+
+/// How whoever owns the namespace of the source lets the claim be filled from it, where that is another one.
+pub(super) fn grant(claim: &Value) -> Option<String> {
+    let source = of(claim).filter(|source| source.namespace != object::namespace(claim))?;
+    let command = grant::command(claim, &source.group, &source.kind, &source.name, &source.namespace);
+    Some(format!("a source of another namespace needs leave; if it has none: {command}"))
 }
 
 /// A claim whose volume cannot be made, because what it is to be filled from is not there or not ready.

@@ -31,6 +31,10 @@ pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
     }
     let finding = |cause: String| Finding::new(Reason::Volume, pod, cause).detail(told);
     let node = object::text(pod, "/spec/nodeName");
+    if let Some(one) = references::come_since(world, pod, told) {
+        let cause = format!("{one} was not there when the kubelet of {node} looked, and is there now");
+        return Some(finding(cause).underway().detail("the kubelet tries again, at least every two minutes"));
+    }
     for volume in object::items(pod, "/spec/volumes") {
         let (name, path) = (object::text(volume, "/name"), object::text(volume, "/hostPath/path"));
         let kind = object::text(volume, "/hostPath/type");
@@ -57,7 +61,10 @@ pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
                 )),
             );
         }
+        // A driver that has answered is there.
+        let answered = told.contains("rpc error: code =") && told.contains(" desc =");
         if let Some(driver) = driver(world, pod, volume)
+            && !answered
             && unregistered(world, node, driver)
         {
             return Some(
@@ -78,7 +85,10 @@ pub(super) fn mount(world: &World, pod: &Value) -> Option<Finding> {
                     object::namespace(pod)
                 ))
             }
-            None => found.advise("see the claims of the pod: kubectl get pvc,volumeattachments"),
+            None => found.advise(format!(
+                "see its claims, and where their volumes are attached: kubectl get -n {} pvc,volumeattachments",
+                object::namespace(pod)
+            )),
         });
     }
     let unmounted = unmounted(told);
@@ -167,9 +177,9 @@ fn driver<'a>(world: &'a World, pod: &Value, volume: &'a Value) -> Option<&'a st
 }
 
 fn unregistered(world: &World, node: &str, driver: &str) -> bool {
-    let Some(nodes) = world.seen("csinodes") else { return false };
-    let of_node = nodes.iter().find(|item| object::name(item) == node);
-    let drivers = of_node.map(|item| object::items(item, "/spec/drivers")).unwrap_or_default();
+    // Without the object in which the kubelet lists them nothing is known of its drivers.
+    let Some(of_node) = world.find("csinodes", node) else { return false };
+    let drivers = object::items(of_node, "/spec/drivers");
     !drivers.iter().any(|known| object::text(known, "/name") == driver)
 }
 

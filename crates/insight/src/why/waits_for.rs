@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::containers::{edit, spec};
 use super::{Finding, Reason, is_young, service};
 use crate::named::{Found, Named};
-use crate::world::World;
+use crate::world::{World, time_at};
 
 /// Programs that are given the name of a host.
 const ASK: [&str; 6] = ["nslookup", "hosts", "ping", "nc", "host", "dig"];
@@ -89,6 +89,9 @@ pub(super) fn wait(world: &World, pod: &Value, container: &str) -> Option<Wait> 
     })
 }
 
+/// So long a Service may take to get its first endpoint.
+const PATIENCE_SECONDS: i64 = 300;
+
 /// Adds it to what is said of the init container.
 pub(super) fn tell(world: &World, pod: &Value, container: &str, finding: Finding) -> Finding {
     match wait(world, pod, container) {
@@ -102,9 +105,17 @@ pub(super) fn tell(world: &World, pod: &Value, container: &str, finding: Finding
                 .advise(format!("see which there are: kubectl get services -n {namespace}"))
                 .advise(format!("create the Service {name}, or correct the command: {}", edit(world, pod)))
         }
-        Some(Wait::Dark { namespace, name }) => finding
-            .detail(format!("it names the Service {name}, behind which nothing is ready"))
-            .advise(format!("ferry why -n {namespace} service/{name}")),
+        Some(Wait::Dark { namespace, name }) => {
+            let finding = finding
+                .detail(format!("it names the Service {name}, behind which nothing is ready"))
+                .advise(format!("ferry why -n {namespace} service/{name}"));
+            let statuses = object::items(pod, "/status/initContainerStatuses").iter();
+            let mut own = statuses.filter(|status| object::text(status, "/name") == container);
+            let since = own.find_map(|status| time_at(status, "/state/running/startedAt"));
+            let long = since.is_some_and(|at| world.now.as_second() - at.as_second() > PATIENCE_SECONDS);
+            // Two that start together wait a while for each other.
+            if long { Finding { underway: false, ..finding }.probably() } else { finding }
+        }
         None => finding,
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Finding, Reason, cluster_objects, is_failing, is_young, said};
 use crate::gather::{BEHIND, BEHIND_SLICES, CRDS, MUTATING, VALIDATING};
 use crate::surroundings::UNLISTED;
-use crate::world::{World, ago, title, word};
+use crate::world::{World, ago, standing, title, word};
 
 /// Why the Service behind a webhook or an APIService does not answer, as far as the objects tell.
 fn dead(world: &World, service: &Value) -> Option<String> {
@@ -155,6 +155,13 @@ pub(super) fn conversion(world: &World, target: &Value) -> Vec<Finding> {
     // What is established follows from the names.
     let names = is_failing(target, "NamesAccepted").map(|refused| names_taken(world, target, refused));
     let mut found: Vec<Finding> = names.or_else(|| cluster_objects::other(world, target)).into_iter().collect();
+    if let Some(unapproved) = unapproved(target) {
+        // It is not established for this reason alone.
+        if !unapproved.note {
+            found.clear();
+        }
+        found.push(unapproved);
+    }
     let why = target.pointer("/spec/conversion/webhook/clientConfig/service").and_then(|service| dead(world, service));
     if let Some(why) = why {
         let cause = format!("the webhook that converts its objects between versions cannot be called: {why}");
@@ -205,6 +212,21 @@ fn names_taken(world: &World, target: &Value, refused: &Value) -> Finding {
             .advise(format!("see all of the group: kubectl get crd | grep '{group}'"))
             .advise(format!("delete it and create it with other names: kubectl delete crd {}", object::name(target))),
     }
+}
+
+/// Groups of Kubernetes itself want an annotation by which somebody stands for the definition.
+fn unapproved(target: &Value) -> Option<Finding> {
+    let condition = standing(target, "KubernetesAPIApprovalPolicyConformant", "False")?;
+    let cause = format!(
+        "its group {} is one of Kubernetes' own, which wants the annotation api-approved.kubernetes.io",
+        object::text(target, "/spec/group")
+    );
+    let finding = Finding::new(Reason::Condition, target, cause).detail(said(condition)).advise(format!(
+        "if it is no API of Kubernetes, use a group of your own; else: kubectl annotate crd {} api-approved.kubernetes.io=LINK",
+        object::name(target)
+    ));
+    // One that is served stays so.
+    Some(if standing(target, "Established", "True").is_some() { finding.note() } else { finding })
 }
 
 /// No version of it is to be served.

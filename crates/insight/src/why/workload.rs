@@ -304,7 +304,8 @@ pub(crate) fn current_pods<'a>(world: &'a World, target: &'a Value) -> Vec<&'a V
 /// One finding per cause, with how many pods it holds up.
 pub(super) fn of_pods(world: &World, pods: &[&Value]) -> Vec<Finding> {
     let mut groups: BTreeMap<String, (usize, usize, Finding)> = BTreeMap::new();
-    for (order, pod) in pods.iter().enumerate() {
+    let (looked_at, left_out) = examples(pods);
+    for (order, pod) in looked_at.into_iter().enumerate() {
         // A pod that goes is replaced; it only counts when it does not go.
         let finding = deletion::held(world, pod)
             .filter(|held| !held.underway)
@@ -316,15 +317,58 @@ pub(super) fn of_pods(world: &World, pods: &[&Value]) -> Vec<Finding> {
     let mut groups: Vec<(usize, usize, Finding)> = groups.into_values().collect();
     // Errors before what is merely under way, then those of most pods.
     groups.sort_by_key(|(order, count, finding)| (finding.underway, std::cmp::Reverse(*count), *order));
-    groups
-        .into_iter()
-        .map(|(_, count, mut finding)| {
-            if count > 1 {
-                finding.about = format!("{} and {} more like it", finding.about, count - 1);
-            }
-            finding
-        })
-        .collect()
+    let found = groups.into_iter().map(|(_, count, mut finding)| {
+        if count > 1 {
+            finding.about = format!("{} and {} more like it", finding.about, count - 1);
+        }
+        finding
+    });
+    let mut found: Vec<Finding> = found.collect();
+    if left_out > 0
+        && let Some(first) = found.first_mut()
+    {
+        let left_out = plural(left_out, "more pod");
+        first.details.push(format!("{left_out} that look like those were not examined one by one"));
+    }
+    found
+}
+
+/// So many pods that look alike, and so many in all, are examined one by one.
+const ALIKE: usize = 50;
+const EXAMINED: usize = 400;
+
+/// Those to be examined, some of every state that pods are seen in, and how many others there are that are not ready.
+fn examples<'a>(pods: &[&'a Value]) -> (Vec<&'a Value>, usize) {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut found, mut left_out) = (Vec::new(), 0);
+    for pod in pods {
+        let count = seen.entry(looks(pod)).or_default();
+        *count += 1;
+        if *count <= ALIKE && found.len() < EXAMINED {
+            found.push(*pod);
+        } else if !pod::is_serving(pod) {
+            left_out += 1;
+        }
+    }
+    (found, left_out)
+}
+
+/// How a pod looks at first sight: its phase, whether it has a node, and what its containers wait for.
+fn looks(pod: &Value) -> String {
+    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let states = statuses.into_iter().flat_map(|list| object::items(pod, list)).map(|status| {
+        let state = ["waiting", "terminated", "running"].into_iter().find(|state| status["state"].get(state).is_some());
+        let state = state.unwrap_or_default();
+        format!("{state} {}", object::text(&status["state"][state], "/reason"))
+    });
+    format!(
+        "{} {} {} {} {}",
+        object::text(pod, "/status/phase"),
+        object::text(pod, "/status/reason"),
+        object::is_being_deleted(pod),
+        object::text(pod, "/spec/nodeName").is_empty(),
+        states.collect::<Vec<_>>().join(",")
+    )
 }
 
 /// No pod is held up, and there are not enough of them.

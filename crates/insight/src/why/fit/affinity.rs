@@ -36,6 +36,31 @@ fn requirement(one: &Value) -> String {
     }
 }
 
+/// The labels of a node that the only term forbids, where the node is what is asked for but for these.
+pub(super) fn unwanted(pod: &Value, node: &Value) -> Vec<String> {
+    let [term] = object::items(pod, TERMS) else { return Vec::new() };
+    if !object::items(term, "/matchFields").is_empty() {
+        return Vec::new();
+    }
+    let has = |one: &Value| object::labels(node).contains_key(object::text(one, "/key"));
+    let (forbid, others): (Vec<&Value>, Vec<&Value>) = object::items(term, "/matchExpressions")
+        .iter()
+        .partition(|one| object::text(one, "/operator") == "DoesNotExist");
+    // Of the other requirements the simple ones are enough to know.
+    let kept = |one: &&Value| {
+        let value = object::labels(node).get(object::text(one, "/key"));
+        match object::text(one, "/operator") {
+            "Exists" => value.is_some(),
+            "In" => value.is_some_and(|value| object::items(one, "/values").contains(value)),
+            _ => false,
+        }
+    };
+    if !others.iter().all(kept) {
+        return Vec::new();
+    }
+    forbid.into_iter().filter(|one| has(one)).map(|one| object::text(one, "/key").to_owned()).collect()
+}
+
 /// The nodes that it names, where every term does. Empty: it names none.
 pub(super) fn names(pod: &Value) -> Vec<&str> {
     let of_term = |term: &'_ Value| -> Option<Vec<String>> {

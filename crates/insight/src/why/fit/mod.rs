@@ -3,12 +3,14 @@
 
 mod affinity;
 mod pods;
+mod remedies;
 mod room;
 #[cfg(test)]
 mod tests;
 pub(super) mod volumes;
 
-pub(super) use room::takers;
+pub(super) use remedies::advice;
+pub(super) use room::{init_that_asks, takers};
 
 use std::collections::HashMap;
 
@@ -39,6 +41,8 @@ pub(super) enum Obstacle {
     /// What `nodeAffinity` asks for, in a few words.
     Affinity {
         asks: String,
+        /// Labels that the node has and must not have, where nothing else is in the way of that.
+        unwanted: Vec<String>,
     },
     Ports {
         port: String,
@@ -49,6 +53,8 @@ pub(super) enum Obstacle {
         wanted: String,
         free: String,
         total: String,
+        /// What the node has of it, given out or not.
+        capacity: String,
         ever: bool,
     },
     PodCount {
@@ -58,7 +64,8 @@ pub(super) enum Obstacle {
     PodAffinity {
         selector: String,
         key: String,
-        namespaces: Vec<String>,
+        /// None: of every namespace.
+        namespaces: Option<Vec<String>>,
     },
     /// The node is in no domain of the key by which pods stand together.
     AffinityLabel {
@@ -106,6 +113,13 @@ pub(super) enum Obstacle {
         class: String,
         asks: String,
     },
+    /// The driver of the claim's class says how much room it has for nodes like this one, and it is too little.
+    Capacity {
+        claim: String,
+        class: String,
+        wanted: String,
+        most: Option<String>,
+    },
 }
 
 impl Obstacle {
@@ -118,10 +132,15 @@ impl Obstacle {
             }
             Self::Taint { taint, near: None, .. } => format!("has the taint {taint}, which the pod does not tolerate"),
             Self::Selector { missing } => format!("does not have the label {} of nodeSelector", missing.join(", ")),
-            Self::Affinity { asks } => format!("is not what nodeAffinity asks for: {asks}"),
+            Self::Affinity { asks, .. } => format!("is not what nodeAffinity asks for: {asks}"),
             Self::Ports { port, by } => format!("has the hostPort {port} taken by {by}"),
-            Self::Room { resource, wanted, free, total, ever: true } => {
+            Self::Room { resource, wanted, free, total, ever: true, .. } => {
                 format!("has {free} of {total} {resource} left, and the pod asks for {wanted}")
+            }
+            Self::Room { resource, wanted, total, capacity, .. } if total == "0" && capacity != "0" => {
+                format!(
+                    "has {capacity} {resource}, of which none may be given out (allocatable is 0), and the pod asks for {wanted}"
+                )
             }
             Self::Room { resource, wanted, total, .. } if total == "0" => {
                 format!("has no {resource}, and the pod asks for {wanted}")
@@ -130,6 +149,9 @@ impl Obstacle {
                 format!("has {total} {resource} in all, and the pod asks for {wanted}: it will never fit")
             }
             Self::PodCount { most } => format!("runs as many pods as it may ({most})"),
+            Self::PodAffinity { namespaces: Some(none), .. } if none.is_empty() => {
+                "cannot have it: podAffinity asks for pods of namespaces with labels that no namespace has".to_owned()
+            }
             Self::PodAffinity { selector, key, .. } => {
                 format!("has no pod with {selector} in its {key}, which podAffinity asks for")
             }
@@ -165,6 +187,15 @@ impl Obstacle {
             Self::ClassTopology { claim, class, asks } => {
                 format!("cannot have the claim {claim}: allowedTopologies of its class {class} are for {asks}")
             }
+            Self::Capacity { claim, class, wanted, most } => {
+                let most = match most {
+                    Some(most) => format!("at most {most}"),
+                    None => "none".to_owned(),
+                };
+                format!(
+                    "has no room for the claim {claim} of {wanted}: the driver of class {class} has {most} for it there (CSIStorageCapacity)"
+                )
+            }
             Self::VolumeInUse { claim, by } => {
                 format!("cannot have the claim {claim}, which only one pod may use: {by} does")
             }
@@ -192,12 +223,14 @@ struct Taken<'a> {
     placed: Vec<(&'a Value, &'a Value)>,
     /// Those of them that keep others away.
     shy: Vec<(&'a Value, &'a Value)>,
+    /// Namespaces, where terms of affinity mean them by their labels.
+    namespaces: Option<&'a [Value]>,
 }
 
 impl<'a> Taken<'a> {
     fn new(world: &'a World, nodes: &'a [Value]) -> Self {
         let Some(pods) = world.seen(ALL_PODS) else {
-            return Self { on: None, placed: Vec::new(), shy: Vec::new() };
+            return Self { on: None, placed: Vec::new(), shy: Vec::new(), namespaces: None };
         };
         let by_name: HashMap<&str, &Value> = nodes.iter().map(|node| (object::name(node), node)).collect();
         let mut on: HashMap<&str, Vec<&Value>> = HashMap::new();
@@ -215,7 +248,7 @@ impl<'a> Taken<'a> {
                 shy.push((pod, *node));
             }
         }
-        Self { on: Some(on), placed, shy }
+        Self { on: Some(on), placed, shy, namespaces: world.seen("namespaces") }
     }
 }
 
@@ -277,7 +310,7 @@ fn by_itself(pod: &Value, spec: Option<&PodSpec>, node: &Value) -> Vec<Obstacle>
         && let Ok(typed) = serde_json::from_value::<Node>(node.clone())
         && !node_selector::matches(&affinity, &typed)
     {
-        found.push(Obstacle::Affinity { asks: affinity::text(pod) });
+        found.push(Obstacle::Affinity { asks: affinity::text(pod), unwanted: affinity::unwanted(pod, node) });
     }
     found
 }
@@ -316,137 +349,6 @@ pub(super) fn lines(checked: &[Checked<'_>]) -> Vec<String> {
         many => format!("each of {} nodes ({}) {text}", many.len(), named(many)),
     });
     lines.take(6).collect()
-}
-
-/// What can be done: about the nodes that are meant, and of these about those with the least in their way.
-pub(super) fn advice(world: &World, checked: &[Checked<'_>], edit: &str) -> Vec<String> {
-    let meant: Vec<&Checked<'_>> =
-        checked.iter().filter(|one| !one.obstacles.iter().any(Obstacle::is_choice)).collect();
-    let candidates: Vec<&Checked<'_>> = if meant.is_empty() { checked.iter().collect() } else { meant };
-    let least = candidates.iter().map(|one| one.obstacles.len()).filter(|count| *count > 0).min().unwrap_or(0);
-    let mut found: Vec<String> = Vec::new();
-    // What is in the way on several nodes is told for the first of them.
-    let mut told: Vec<&Obstacle> = Vec::new();
-    for one in candidates.iter().filter(|one| one.obstacles.len() == least) {
-        for obstacle in &one.obstacles {
-            if told.contains(&obstacle) {
-                continue;
-            }
-            told.push(obstacle);
-            for text in remedy(world, one.node, obstacle, edit) {
-                if !found.contains(&text) {
-                    found.push(text);
-                }
-            }
-        }
-    }
-    found.truncate(5);
-    found
-}
-
-fn remedy(world: &World, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<String> {
-    let one = |text: String| vec![text];
-    match obstacle {
-        Obstacle::Cordoned => one(format!("kubectl uncordon {node}")),
-        // These taints come and go with the node's state.
-        Obstacle::Taint { key, .. } if key.starts_with("node.kubernetes.io/") => one(format!("ferry why node/{node}")),
-        Obstacle::Taint { taint, .. } => vec![
-            format!("tolerate {taint} in spec.tolerations: {edit}"),
-            format!("or take the taint away: kubectl taint nodes {node} {taint}-"),
-        ],
-        Obstacle::Selector { missing } => {
-            let near = missing.iter().filter_map(|pair| near_label(world, pair));
-            let mut found: Vec<String> = near.collect();
-            // A label that is there with another value is not changed without being told so.
-            let labels = world.find("nodes", node).map(object::labels);
-            let has = |pair: &String| {
-                pair.split_once('=').is_some_and(|(key, _)| labels.is_some_and(|all| all.contains_key(key)))
-            };
-            let over = if missing.iter().any(has) { " --overwrite" } else { "" };
-            found.push(format!("give a node the label: kubectl label node {node} {}{over}", missing.join(" ")));
-            found.push(format!("or correct nodeSelector: {edit}"));
-            found
-        }
-        Obstacle::Affinity { .. } => vec![
-            format!("correct spec.affinity.nodeAffinity: {edit}"),
-            "compare it with the names and labels of the nodes: kubectl get nodes --show-labels".to_owned(),
-        ],
-        Obstacle::Ports { port, by } => one(format!("use another hostPort than {port}, or none, or end {by}: {edit}")),
-        Obstacle::Room { resource, total, .. } if total == "0" && resource.contains('/') => vec![
-            format!("a device plug-in on a node brings {resource}: see that it runs there, or add such a node"),
-            format!("or take {resource} out of the containers' resources: {edit}"),
-        ],
-        Obstacle::Room { resource, total, .. } if total == "0" && resource.starts_with("hugepages-") => vec![
-            format!(
-                "set huge pages aside on {node} (vm.nr_hugepages, or hugepages= for its kernel), and start its kubelet again"
-            ),
-            format!("or take {resource} out of the containers' resources: {edit}"),
-        ],
-        Obstacle::Room { resource, ever: false, .. } => {
-            one(format!("ask for less {resource} in resources.requests, or add a larger node: {edit}"))
-        }
-        Obstacle::Room { resource, .. } => one(format!(
-            "ask for less {resource} in resources.requests, end pods that are not needed, or add a node: {edit}"
-        )),
-        Obstacle::PodCount { .. } => one(format!("end pods on {node}, raise the kubelet's maxPods, or add a node")),
-        Obstacle::PodAffinity { selector, namespaces, .. } => {
-            let place = namespaces.first().map_or_else(|| "-A ".to_owned(), |name| format!("-n {name} "));
-            vec![
-                format!("see that pods with {selector} run: kubectl get pods {place}-l '{selector}'"),
-                format!("or correct podAffinity: {edit}"),
-            ]
-        }
-        Obstacle::AffinityLabel { key } => vec![
-            format!("correct topologyKey in podAffinity (kubernetes.io/hostname is each node by itself): {edit}"),
-            format!("or give the nodes that label: kubectl label node {node} {key}=a"),
-        ],
-        Obstacle::AntiAffinity { key, .. } if key != "kubernetes.io/hostname" => one(format!(
-            "add a node with another value of {key}, or turn the podAntiAffinity into a preferred one: {edit}"
-        )),
-        Obstacle::AntiAffinity { .. } | Obstacle::OthersAntiAffinity { .. } => {
-            one(format!("add a node, or turn the podAntiAffinity into a preferred one: {edit}"))
-        }
-        Obstacle::SpreadLabel { key } => vec![
-            format!("give every node the label {key}, as in: kubectl label node {node} {key}=a"),
-            format!("or use another topologyKey, or whenUnsatisfiable: ScheduleAnyway: {edit}"),
-        ],
-        Obstacle::SpreadSkew { key, few: Some((wanted, _)), .. } => vec![
-            format!("add nodes with other values of {key}, until there are {wanted} (kubectl get nodes -L {key})"),
-            format!("or lower minDomains, raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway: {edit}"),
-        ],
-        Obstacle::SpreadSkew { key, .. } => vec![
-            format!("make room where there are fewer of these pods (kubectl get nodes -L {key}), or add a node there"),
-            format!("or raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway: {edit}"),
-        ],
-        Obstacle::VolumeAffinity { volume, .. } => vec![format!(
-            "bring back a node that the volume is for: kubectl get pv {volume} -o yaml shows its nodeAffinity"
-        )],
-        Obstacle::VolumeInUse { by, .. } => one(format!("end {by} first")),
-        Obstacle::VolumeElsewhere { class, volumes, .. } => {
-            let see = match volumes.first() {
-                Some(first) => {
-                    format!("let the pod go where they are: kubectl get pv {first} -o yaml shows its nodeAffinity")
-                }
-                None => format!("see which there are: kubectl get pv, those with STORAGECLASS {class}"),
-            };
-            vec![see, format!("or create a PersistentVolume with storageClassName: {class} for node {node}")]
-        }
-        Obstacle::ClassTopology { class, .. } => vec![
-            format!("let the pod go to such nodes, or add one: {edit}"),
-            format!("or use another class: kubectl get storageclass {class} -o yaml shows its allowedTopologies"),
-        ],
-    }
-}
-
-/// Nodes that have the label with another value.
-fn near_label(world: &World, pair: &str) -> Option<String> {
-    let (key, _) = pair.split_once('=')?;
-    let mut others: Vec<&str> =
-        world.all("nodes").iter().filter_map(|node| object::labels(node).get(key)?.as_str()).collect();
-    others.sort_unstable();
-    others.dedup();
-    (!others.is_empty())
-        .then(|| format!("nodes have {key} with the value {}: use that in nodeSelector if it is meant", named(&others)))
 }
 
 /// A selector of nodes in a few words.

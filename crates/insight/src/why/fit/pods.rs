@@ -20,27 +20,32 @@ fn domain<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
 /// A term of affinity: which pods it means.
 struct Term<'a> {
     selector: LabelSelector,
-    /// Empty: those of every namespace.
-    namespaces: Vec<&'a str>,
+    /// None: those of every namespace.
+    namespaces: Option<Vec<&'a str>>,
     key: &'a str,
     text: String,
 }
 
-fn terms<'a>(pod: &'a Value, kind: &str) -> Vec<Term<'a>> {
+fn terms<'a>(pod: &'a Value, kind: &str, all: Option<&'a [Value]>) -> Vec<Term<'a>> {
     let list = object::items(pod, &format!("/spec/affinity/{kind}/{REQUIRED}"));
-    // Namespaces by their labels are not looked up: nothing is said of such a term. The empty selector means all of them.
-    let everywhere = |term: &Value| term.get("namespaceSelector").is_some_and(is_empty);
     list.iter()
-        .filter(|term| term.get("namespaceSelector").is_none() || everywhere(term))
         .filter_map(|term| {
             let selector = term.get("labelSelector")?;
             let mut namespaces: Vec<&str> =
                 object::items(term, "/namespaces").iter().filter_map(Value::as_str).collect();
-            if everywhere(term) {
-                namespaces.clear();
-            } else if namespaces.is_empty() {
-                namespaces.push(object::namespace(pod));
-            }
+            // Those that a selector means are added to those that are named; the empty one means all of them.
+            let namespaces = match term.get("namespaceSelector") {
+                Some(selector) if is_empty(selector) => None,
+                Some(selector) => {
+                    let selector = LabelSelector::from_object(selector).ok()?;
+                    // Who may not look at them is told nothing of such a term.
+                    let meant = all?.iter().filter(|one| selector.matches(object::labels(one)));
+                    namespaces.extend(meant.map(object::name));
+                    Some(namespaces)
+                }
+                None if namespaces.is_empty() => Some(vec![object::namespace(pod)]),
+                None => Some(namespaces),
+            };
             Some(Term {
                 selector: LabelSelector::from_object(selector).ok()?,
                 namespaces,
@@ -57,7 +62,7 @@ fn is_empty(selector: &Value) -> bool {
 
 impl Term<'_> {
     fn means(&self, pod: &Value) -> bool {
-        (self.namespaces.is_empty() || self.namespaces.contains(&object::namespace(pod)))
+        self.namespaces.as_ref().is_none_or(|all| all.contains(&object::namespace(pod)))
             && self.selector.matches(object::labels(pod))
     }
 }
@@ -68,7 +73,7 @@ pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obs
         return found;
     }
     let together = |other: &Value, key: &str| domain(node, key).is_some() && domain(node, key) == domain(other, key);
-    for term in terms(pod, "podAffinity") {
+    for term in terms(pod, "podAffinity", taken.namespaces) {
         if domain(node, term.key).is_none() {
             found.push(Obstacle::AffinityLabel { key: term.key.to_owned() });
             continue;
@@ -77,11 +82,11 @@ pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obs
         // The first of a group that stands together with itself may go anywhere.
         let first = meant.peek().is_none() && term.means(pod);
         if !first && !meant.any(|(_, there)| together(there, term.key)) {
-            let namespaces = term.namespaces.iter().map(|name| (*name).to_owned()).collect();
+            let namespaces = term.namespaces.map(|all| all.into_iter().map(str::to_owned).collect());
             found.push(Obstacle::PodAffinity { selector: term.text, key: term.key.to_owned(), namespaces });
         }
     }
-    for term in terms(pod, "podAntiAffinity") {
+    for term in terms(pod, "podAntiAffinity", taken.namespaces) {
         let near = taken.placed.iter().find(|(other, there)| together(there, term.key) && term.means(other));
         if let Some((other, _)) = near {
             let pod = format!("pod/{}", object::name(other));
@@ -89,7 +94,9 @@ pub(super) fn obstacles(taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obs
         }
     }
     let keeps_away = taken.shy.iter().find(|(other, there)| {
-        terms(other, "podAntiAffinity").iter().any(|term| together(there, term.key) && term.means(pod))
+        terms(other, "podAntiAffinity", taken.namespaces)
+            .iter()
+            .any(|term| together(there, term.key) && term.means(pod))
     });
     if let Some((other, _)) = keeps_away {
         let pod = format!("pod/{} in {}", object::name(other), object::namespace(other));

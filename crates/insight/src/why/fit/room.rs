@@ -12,6 +12,7 @@ use crate::world::{World, title};
 pub(super) fn obstacles(world: &World, taken: &Taken<'_>, pod: &Value, node: &Value) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let allocatable = amounts(node, "/status/allocatable");
+    let capacity = amounts(node, "/status/capacity");
     let zero = || Quantity::from_units(0, ferry_meta::quantity::Format::DecimalSi);
     let name = object::name(node);
     let there: Option<&[&Value]> = taken.on.as_ref().map(|on| on.get(name).map(Vec::as_slice).unwrap_or_default());
@@ -30,11 +31,13 @@ pub(super) fn obstacles(world: &World, taken: &Taken<'_>, pod: &Value, node: &Va
         let by_devices = total.is_zero() && is_of_devices(world, &resource);
         if !fits && !by_devices {
             let free = if free.is_negative() { zero() } else { free };
+            let capacity = capacity.get(&resource).cloned().unwrap_or_else(zero).to_string();
             found.push(Obstacle::Room {
                 resource,
                 wanted: wanted.to_string(),
                 free: free.to_string(),
                 total: total.to_string(),
+                capacity,
                 ever,
             });
         }
@@ -78,6 +81,29 @@ pub(in super::super) fn takers(world: &World, checked: &[Checked<'_>]) -> Option
     let most = most.map(|(pod, amount)| format!("{} in {} ({amount})", title_of(pod), object::namespace(pod)));
     let most: Vec<String> = most.collect();
     (!most.is_empty()).then(|| format!("most {resource} of node {node} is asked for by {}", most.join(", ")))
+}
+
+/// The init container because of which the pod asks for as much of a resource as it does: one alone may ask for more than
+/// all containers together.
+pub(in super::super) fn init_that_asks<'a>(pod: &'a Value, checked: &[Checked<'_>]) -> Option<(&'a str, String)> {
+    let mut obstacles = checked.iter().flat_map(|one| &one.obstacles);
+    let resource = obstacles.find_map(|one| match one {
+        Obstacle::Room { resource, .. } => Some(resource.clone()),
+        _ => None,
+    })?;
+    let asks = |spec: &Value| total_with_overhead(spec, "requests").remove(&resource).map_or(0.0, |all| all.as_f64());
+    let all = asks(&pod["spec"]);
+    let inits = object::items(pod, "/spec/initContainers").iter().enumerate();
+    inits
+        .filter(|(_, one)| object::text(one, "/restartPolicy") != "Always")
+        .find(|(place, _)| {
+            let mut spec = pod["spec"].clone();
+            if let Some(list) = spec["initContainers"].as_array_mut() {
+                list.remove(*place);
+            }
+            asks(&spec) < all
+        })
+        .map(|(_, one)| (object::text(one, "/name"), resource.clone()))
 }
 
 fn title_of(pod: &Value) -> String {

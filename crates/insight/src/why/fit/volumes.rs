@@ -1,6 +1,8 @@
 //! Volumes that a node cannot have.
 
 use ferry_meta::object;
+use ferry_meta::quantity::Quantity;
+use ferry_meta::selector::LabelSelector;
 use ferry_semantics::node_selector;
 use k8s_openapi::api::core::v1::{Node, NodeSelector};
 use serde_json::Value;
@@ -44,6 +46,40 @@ pub(super) fn obstacles(world: &World, pod: &Value, node: &Value) -> Vec<Obstacl
     found
 }
 
+/// What drivers that tell of their room have for a claim on a node.
+pub(crate) const CAPACITIES: &str = "csistoragecapacities";
+
+fn capacity(world: &World, claim: &Value, class: &Value, node: &Node) -> Option<Obstacle> {
+    let driver = world.find("csidrivers", object::text(class, "/provisioner"))?;
+    if driver.pointer("/spec/storageCapacity").and_then(Value::as_bool) != Some(true) {
+        return None;
+    }
+    let wanted = Quantity::parse(object::text(claim, "/spec/resources/requests/storage")).ok()?;
+    let labels = serde_json::to_value(&node.metadata.labels).ok()?;
+    let labels = labels.as_object().cloned().unwrap_or_default();
+    let of_class =
+        world.seen(CAPACITIES)?.iter().filter(|one| object::text(one, "/storageClassName") == object::name(class));
+    let reaches = |one: &&Value| {
+        let topology = one.get("nodeTopology").and_then(|topology| LabelSelector::from_object(topology).ok());
+        topology.is_some_and(|topology| topology.matches(&labels))
+    };
+    // The largest volume that may be made counts, where the driver tells it.
+    let size = |one: &Value| {
+        let largest = Quantity::parse(object::text(one, "/maximumVolumeSize"));
+        largest.or_else(|_| Quantity::parse(object::text(one, "/capacity"))).ok()
+    };
+    let most = of_class.filter(reaches).filter_map(size).max_by(|one, other| one.as_f64().total_cmp(&other.as_f64()));
+    if most.as_ref().is_some_and(|most| most.as_f64() >= wanted.as_f64()) {
+        return None;
+    }
+    Some(Obstacle::Capacity {
+        claim: object::name(claim).to_owned(),
+        class: object::name(class).to_owned(),
+        wanted: wanted.to_string(),
+        most: most.map(|most| most.to_string()),
+    })
+}
+
 /// A claim whose volume is chosen, or made, together with the node.
 fn unbound(world: &World, claim: &Value, node: &Node) -> Option<Obstacle> {
     let name = class_of(claim)?;
@@ -59,11 +95,15 @@ fn unbound(world: &World, claim: &Value, node: &Node) -> Option<Obstacle> {
     if free.iter().any(|volume| of(volume).is_none_or(|affinity| node_selector::selects(&affinity, node))) {
         return None;
     }
-    let (claim, class_name) = (object::name(claim).to_owned(), name.to_owned());
     if object::text(class, "/provisioner") == NO_PROVISIONER {
+        let (claim, class) = (object::name(claim).to_owned(), name.to_owned());
         let volumes = free.iter().map(|volume| object::name(volume).to_owned()).collect();
-        return Some(Obstacle::VolumeElsewhere { claim, class: class_name, volumes });
+        return Some(Obstacle::VolumeElsewhere { claim, class, volumes });
     }
+    if let Some(found) = capacity(world, claim, class, node) {
+        return Some(found);
+    }
+    let (claim, class_name) = (object::name(claim).to_owned(), name.to_owned());
     let topologies = object::items(class, "/allowedTopologies");
     let has = |one: &Value| {
         let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(object::text(one, "/key")));

@@ -43,9 +43,14 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("gateway.networking.k8s.io/v1", "gatewayclasses", "GatewayClass", false),
     ("gateway.networking.k8s.io/v1", "gateways", "Gateway", true),
     ("gateway.networking.k8s.io/v1", "httproutes", "HTTPRoute", true),
+    ("gateway.networking.k8s.io/v1", "grpcroutes", "GRPCRoute", true),
     ("storage.k8s.io/v1", "storageclasses", "StorageClass", false),
     ("storage.k8s.io/v1", "csidrivers", "CSIDriver", false),
     ("storage.k8s.io/v1", "csinodes", "CSINode", false),
+    ("storage.k8s.io/v1", "csistoragecapacities", "CSIStorageCapacity", true),
+    ("snapshot.storage.k8s.io/v1", "volumesnapshots", "VolumeSnapshot", true),
+    ("snapshot.storage.k8s.io/v1", "volumesnapshotclasses", "VolumeSnapshotClass", false),
+    ("snapshot.storage.k8s.io/v1", "volumesnapshotcontents", "VolumeSnapshotContent", false),
     ("storage.k8s.io/v1", "volumeattachments", "VolumeAttachment", false),
     ("storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", false),
     ("resource.k8s.io/v1", "resourceclaims", "ResourceClaim", true),
@@ -66,6 +71,7 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false),
     ("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", false),
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", false),
+    ("flowcontrol.apiserver.k8s.io/v1", "flowschemas", "FlowSchema", false),
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", false),
 ];
 

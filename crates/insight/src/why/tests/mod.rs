@@ -17,6 +17,7 @@ mod invented;
 mod invented_network;
 mod jobs;
 mod looked_up;
+mod many;
 mod met;
 mod network;
 mod others;

@@ -135,7 +135,11 @@ fn what_holds_data() {
         (
             "a snapshot that nobody makes",
             "volumesnapshot/s",
-            json!([snapshot(json!({ "status": null })), bound(json!({}))]),
+            json!([
+                snapshot(json!({ "status": null })),
+                bound(json!({})),
+                made("VolumeSnapshotClass", "snap", json!({}))
+            ]),
             Stuck(Reason::Snapshot),
             &["snapshot controller"],
         ),
