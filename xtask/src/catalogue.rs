@@ -98,7 +98,7 @@ fn read_facts() -> Result<Facts> {
         let [name, field, default] = row.as_slice() else { continue };
         facts.defaults.insert((name.clone(), field.clone()), default.clone());
     }
-    for (name, schema) in ferry_schema::openapi::built_in::schemas() {
+    for (name, schema) in crate::schemas::schemas() {
         let required = schema.get("required").and_then(|r| r.as_array()).cloned().unwrap_or_default();
         facts.required.insert(name, required.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect());
     }

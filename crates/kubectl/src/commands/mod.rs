@@ -130,7 +130,8 @@ impl Command {
     }
 }
 
-pub const COMMANDS: &[Command] = &[
+/// A static, so that all commands are compiled where it stands: a constant would bring them along wherever it is read.
+pub static COMMANDS: &[Command] = &[
     create::COMMAND,
     expose::COMMAND,
     run::COMMAND,
