@@ -256,7 +256,11 @@ pub(super) fn api_service(world: &World, target: &Value) -> Option<Finding> {
     let finding = Finding::new(Reason::ApiServiceUnavailable, target, cause).underway_if(is_young(world, target));
     let finding = finding.detail(said(failing));
     let service = target.pointer("/spec/service");
+    let failure = CallFailure::read(object::text(failing, "/message"));
     let finding = match service.filter(|_| why.is_empty()) {
+        Some(_) if failure == CallFailure::Certificate => finding
+            .detail("the API server does not trust its certificate: spec.caBundle must be of the CA that signed it, and the certificate for its name")
+            .advise(format!("put that CA there: kubectl edit {}", title(target))),
         Some(service) => finding.advise(format!(
             "see what its server says: ferry why -n {} service/{}, and the logs of its pods",
             object::text(service, "/namespace"),

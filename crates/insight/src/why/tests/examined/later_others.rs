@@ -438,6 +438,34 @@ fn others_that_came_later() {
             Stuck(Reason::PodNodeNotReady),
             &["ferry why node/n"],
         ),
+        (
+            "an API whose CA is wrong",
+            "apiservice/v1.x.example.com",
+            json!([
+                made(
+                    "APIService",
+                    "v1.x.example.com",
+                    json!({ "spec": { "group": "x.example.com", "version": "v1", "service": { "name": "x", "namespace": "op" } }, "status": { "conditions": [{ "type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing response from https://10.0.0.3:443/apis: tls: failed to verify certificate: x509: certificate signed by unknown authority", "observedGeneration": 1, "lastTransitionTime": "2026-01-01T11:30:00Z" }] } })
+                ),
+                made(
+                    "Service",
+                    "x",
+                    json!({ "metadata": { "namespace": "op" }, "spec": { "ports": [{ "port": 443 }] } })
+                ),
+                made(
+                    "EndpointSlice",
+                    "x-1",
+                    json!({ "metadata": { "namespace": "op", "labels": { "kubernetes.io/service-name": "x" } }, "endpoints": [{ "addresses": ["10.0.0.3"], "conditions": { "ready": true } }] })
+                )
+            ]),
+            Stuck(Reason::ApiServiceUnavailable),
+            &[
+                "unknown authority",
+                "spec.caBundle must be of the CA that signed it",
+                "kubectl edit apiservice/v1.x.example.com",
+                "!see what its server says",
+            ],
+        ),
     ];
     examine(&cases);
 }
