@@ -121,6 +121,27 @@ fn flows_name_their_files_in_order() {
     }
 }
 
+/// Whoever follows a tutorial writes what is there: a block with a path is in that file, and a row begins a line of it.
+#[test]
+fn tutorials_show_the_code_as_it_is() {
+    let mut blocks = 0;
+    for (path, text) in documents().into_iter().filter(|(path, _)| path.parent().unwrap().ends_with("tutorials")) {
+        for block in text.split("\n```").skip(1).step_by(2) {
+            let (head, block) = block.split_once('\n').unwrap_or((block, ""));
+            let Some((kind, place)) = head.split_once(' ') else { continue };
+            let code = read(&root().join(place));
+            let shown = match kind {
+                "tsv" => block.lines().all(|row| code.lines().any(|line| line.starts_with(row))),
+                "json" => block.lines().all(|row| code.contains(row)),
+                _ => format!("\n{code}").contains(&format!("\n{block}\n")),
+            };
+            assert!(shown, "{}: {place} has no longer\n{block}", path.display());
+            blocks += 1;
+        }
+    }
+    assert!(blocks > 10, "only {blocks} blocks name a file");
+}
+
 #[test]
 fn the_overview_is_short_and_has_every_crate() {
     let text = read(&root().join("ARCHITECTURE.md"));

@@ -16,7 +16,7 @@ use crate::plugins::{
 };
 use crate::policy::{MutatingPolicies, PolicyOptions, ValidatingPolicies};
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookOptions};
-use crate::{Plugin, QuotaStore, Request};
+use crate::{Plugin, PluginsError, QuotaStore, Request};
 
 /// What the plug-ins need from the server.
 #[derive(Clone)]
@@ -82,29 +82,29 @@ impl Chain {
         enabled: &[String],
         disabled: &[String],
         configuration: &HashMap<String, Value>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PluginsError> {
         for name in enabled.iter().chain(disabled).chain(configuration.keys()) {
             let known = self.plugins.iter().any(|plugin| plugin.name() == name)
                 || ["EventRateLimit", DENY_EXTERNAL_IPS].contains(&&**name)
                 || ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"].contains(&&**name)
                 || name.ends_with("AdmissionPolicy");
             if !known {
-                return Err(format!("{name:?} is no admission plug-in"));
+                return Err(PluginsError::Unknown(name.clone()));
             }
             if enabled.contains(name) && disabled.contains(name) {
-                return Err(format!("admission plug-in {name:?} is both enabled and disabled"));
+                return Err(PluginsError::Both(name.clone()));
             }
         }
         // What is not followed is refused: who wrote it counts on it.
         for (name, _) in configuration.iter().filter(|(_, own)| !own.is_null()) {
             if !["EventRateLimit", "PodSecurity"].contains(&&**name) {
-                return Err(format!("admission plug-in {name:?} takes no configuration here"));
+                return Err(PluginsError::NotConfigurable(name.clone()));
             }
         }
         if let Some(own) = configuration.get("PodSecurity").filter(|own| !own.is_null())
             && let Some((reader, _)) = &self.dependencies
         {
-            let settings = Settings::read(own).map_err(|why| format!("PodSecurity: {why}"))?;
+            let settings = Settings::read(own).map_err(PluginsError::of("PodSecurity"))?;
             let configured: Arc<dyn Plugin> = Arc::new(PodSecurity::new(reader.clone()).with(settings));
             for plugin in self.plugins.iter_mut().filter(|plugin| plugin.name() == "PodSecurity") {
                 *plugin = configured.clone();
@@ -112,8 +112,8 @@ impl Chain {
         }
         if enabled.iter().any(|name| name == "EventRateLimit") {
             let own = configuration.get("EventRateLimit").filter(|own| !own.is_null());
-            let own = own.ok_or("EventRateLimit needs a configuration")?;
-            let plugin = EventRateLimit::read(own).map_err(|why| format!("EventRateLimit: {why}"))?;
+            let own = own.ok_or(PluginsError::NotConfigured("EventRateLimit"))?;
+            let plugin = EventRateLimit::read(own).map_err(PluginsError::of("EventRateLimit"))?;
             let place = self.plugins.iter().position(|plugin| plugin.name() == "DefaultStorageClass");
             self.plugins.insert(place.unwrap_or(0), Arc::new(plugin));
         }

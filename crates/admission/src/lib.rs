@@ -15,6 +15,7 @@
 
 mod chain;
 mod equivalents;
+mod error;
 mod plugins;
 mod pod;
 mod policy;
@@ -29,6 +30,7 @@ use serde_json::{Value, json};
 
 pub use chain::{Chain, Dependencies, NodeLabels};
 pub use equivalents::{Equivalent, Equivalents};
+pub use error::{CallError, PluginsError, ServiceError};
 pub use policy::{Kinds, PolicyOptions};
 pub use quota_store::QuotaStore;
 pub use webhook::{Defaulter, WebhookOptions, Webhooks};

@@ -57,6 +57,31 @@ pub trait Authenticator: Send + Sync {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<UserInfo>, AuthnError>;
 }
 
+/// Why a token is not accepted by the authenticator whose kind it is. The texts are upstream's where it has them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// None of the keys that are known signed it.
+    #[error("{0}")]
+    Signature(&'static str),
+    /// It is not good yet, or not any more.
+    #[error("{0}")]
+    Time(&'static str),
+    #[error("{0}")]
+    Audience(String),
+    /// A claim is missing, cannot be read, or is not as it has to be.
+    #[error("{0}")]
+    Claim(String),
+    /// Its account is gone or another one, or what it is bound to, or it was revoked.
+    #[error("{0}")]
+    Invalidated(String),
+    /// Who knows about it could not be asked, or gave an answer that means nothing.
+    #[error("{0}")]
+    Unanswered(String),
+    /// Who was asked about it says this.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// The owner of a token, and for whom the token is good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenIdentity {
@@ -67,8 +92,8 @@ pub struct TokenIdentity {
 
 #[async_trait::async_trait]
 pub trait TokenAuthenticator: Send + Sync {
-    /// `None`: not a token of this kind. An error text says why a token of this kind is refused.
-    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String>;
+    /// `None`: not a token of this kind.
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, TokenError>;
 
     /// The same, by those who have something to say of the token's use.
     async fn authenticate_noting(
@@ -76,7 +101,7 @@ pub trait TokenAuthenticator: Send + Sync {
         token: &str,
         audiences: &[String],
         _notes: &Notes,
-    ) -> Result<Option<TokenIdentity>, String> {
+    ) -> Result<Option<TokenIdentity>, TokenError> {
         self.authenticate_token(token, audiences).await
     }
 }

@@ -8,7 +8,7 @@ use ferry_meta::object::text;
 use ferry_meta::{ObjectReader, UserInfo};
 use serde_json::Value;
 
-use crate::authenticate::{TokenAuthenticator, TokenIdentity};
+use crate::authenticate::{TokenAuthenticator, TokenError, TokenIdentity};
 use crate::chain::own_audiences;
 use crate::resources::SECRETS;
 
@@ -78,7 +78,7 @@ fn field(secret: &Value, key: &str) -> Option<String> {
 
 #[async_trait::async_trait]
 impl TokenAuthenticator for BootstrapTokens {
-    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String> {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, TokenError> {
         let Some(user) = self.user(token, ferry_meta::time::now()) else { return Ok(None) };
         Ok(own_audiences(audiences, &self.audiences).map(|audiences| TokenIdentity { user, audiences }))
     }

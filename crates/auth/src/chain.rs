@@ -1,5 +1,6 @@
 //! The authentication chain: certificate, then tokens in order, then anonymous. The first match wins.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -7,8 +8,8 @@ use ferry_meta::UserInfo;
 use ferry_meta::user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS};
 
 use crate::authenticate::{
-    Authenticator, AuthnError, Credentials, Notes, TokenAuthenticator, TokenIdentity, bearer_token, has_stray_space,
-    websocket_token,
+    Authenticator, AuthnError, Credentials, Notes, TokenAuthenticator, TokenError, TokenIdentity, bearer_token,
+    has_stray_space, websocket_token,
 };
 
 /// Built once at start: `Chain::new(api_audiences).with(x509).with_tokens(loopback)…`.
@@ -99,7 +100,7 @@ impl Chain {
         if let Some(token) = token {
             match self.review(token, &self.audiences, notes).await {
                 Ok(identity) => return Ok(identity.user),
-                Err(error) => errors.push(error),
+                Err(error) => errors.push(error.to_string()),
             }
         }
         if !errors.is_empty() {
@@ -114,11 +115,16 @@ impl Chain {
         }
     }
 
-    /// What a TokenReview answers: the token's owner and its audiences, or the text of `status.error`.
+    /// What a TokenReview answers: the token's owner and its audiences, or `status.error`.
     /// An empty `audiences` asks for this API server's own.
-    pub async fn review(&self, token: &str, audiences: &[String], notes: &Notes) -> Result<TokenIdentity, String> {
+    pub async fn review(
+        &self,
+        token: &str,
+        audiences: &[String],
+        notes: &Notes,
+    ) -> Result<TokenIdentity, NobodysToken> {
         let audiences = if audiences.is_empty() { &self.audiences } else { audiences };
-        let mut errors = vec!["invalid bearer token".to_owned()];
+        let mut errors = Vec::new();
         let settings = self.settings.load_full();
         for authenticator in self.tokens.iter().chain(&settings.providers).chain(&self.last) {
             match authenticator.authenticate_noting(token, audiences, notes).await {
@@ -129,9 +135,22 @@ impl Chain {
                 Err(error) => errors.push(error),
             }
         }
-        Err(aggregate(errors))
+        Err(NobodysToken(errors))
     }
 }
+
+/// No authenticator accepts a token, for these reasons; there are none where it is of no known kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NobodysToken(pub Vec<TokenError>);
+
+impl fmt::Display for NobodysToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reasons = self.0.iter().map(TokenError::to_string);
+        f.write_str(&aggregate(std::iter::once("invalid bearer token".to_owned()).chain(reasons).collect()))
+    }
+}
+
+impl std::error::Error for NobodysToken {}
 
 /// Everyone with a name of their own is in `system:authenticated`.
 fn authenticated(mut user: UserInfo) -> UserInfo {
@@ -207,7 +226,9 @@ mod tests {
         let notes = Notes::default();
         let identity = chain.review("bobtoken", &asked, &notes).await.expect("bob");
         assert_eq!(identity.audiences, asked[..1]);
-        assert_eq!(chain.review("bobtoken", &["nobody".into()], &notes).await, Err("invalid bearer token".into()));
-        assert_eq!(chain.review("nope", &[], &notes).await, Err("invalid bearer token".into()));
+        for (token, audiences) in [("bobtoken", &["nobody".to_owned()][..]), ("nope", &[])] {
+            let error = chain.review(token, audiences, &notes).await.expect_err("nobody's");
+            assert_eq!((&error, error.to_string()), (&NobodysToken(Vec::new()), "invalid bearer token".to_owned()));
+        }
     }
 }

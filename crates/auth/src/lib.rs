@@ -58,22 +58,22 @@ mod x509;
 /// Longer tokens are nobody's: what they say is read before their signature is looked at, and takes many times their length.
 const LONGEST_TOKEN: usize = 64 << 10;
 
-pub use authenticate::{Authenticator, AuthnError, Credentials, Notes, TokenAuthenticator, TokenIdentity};
+pub use authenticate::{Authenticator, AuthnError, Credentials, Notes, TokenAuthenticator, TokenError, TokenIdentity};
 pub use authorize::{AlwaysAllow, AlwaysDeny, Attributes, Authorizer, AuthorizerChain, Decision, forbidden};
 pub use bootstrap_token::BootstrapTokens;
-pub use chain::{Chain, Settings, aggregate};
+pub use chain::{Chain, NobodysToken, Settings, aggregate};
 pub use impersonate::Impersonator;
 pub use node::{NodeAuthorizer, node_name};
-pub use oidc::{AnonymousConfig, AuthenticationConfig, Oidc, OidcFlags, Provider};
-pub use rbac::{PolicyRule, Rbac};
+pub use oidc::{AnonymousConfig, AuthenticationConfig, Oidc, OidcError, OidcFlags, Provider};
+pub use rbac::{PolicyRule, Rbac, RoleError};
 pub use removed_nodes::{REMOVED_NODES, RemovedNodes};
-pub use request_header::{ClientAuthority, RequestHeader, RequestHeaderOptions};
+pub use request_header::{AuthorityError, ClientAuthority, RequestHeader, RequestHeaderOptions};
 pub use serviceaccount::{
     KeyError, LAST_USED, LegacyTokens, ServiceAccountTokens, SigningKey, TokenIssuer, UsedToken, VerifyingKey, jwks,
     openid_configuration,
 };
 pub use tokens::{LoopbackTokens, StaticTokens, TokenFileError};
-pub use webhook::{AccessConditions, AccessWebhook, AccessWebhookOptions, TokenWebhook};
+pub use webhook::{AccessConditions, AccessWebhook, AccessWebhookOptions, ConditionsError, TokenWebhook};
 pub use x509::X509;
 
 /// Who the API server is to kubelets; bound to `system:kubelet-api-admin` in every cluster.

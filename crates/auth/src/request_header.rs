@@ -34,13 +34,24 @@ struct Vouching {
 /// Why a chain does not lead to the CA, if it does not.
 type Verdict = Result<(), Arc<str>>;
 
+/// Why a CA cannot vouch for clients.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    #[error("the client CA cannot be read: {0:?}")]
+    Pem(rustls_pki_types::pem::Error),
+    #[error("the client CA cannot be used: {0}")]
+    Certificate(rustls::Error),
+    #[error("the client CA cannot be used: {0}")]
+    Verifier(rustls::server::VerifierBuilderError),
+}
+
 impl ClientAuthority {
-    pub fn from_pem(pem: &str) -> Result<Self, String> {
+    pub fn from_pem(pem: &str) -> Result<Self, AuthorityError> {
         Ok(Self(ArcSwap::from_pointee(Vouching::from_pem(pem)?)))
     }
 
     /// Another CA from now on, for connections that are open too.
-    pub fn replace(&self, pem: &str) -> Result<(), String> {
+    pub fn replace(&self, pem: &str) -> Result<(), AuthorityError> {
         self.0.store(Arc::new(Vouching::from_pem(pem)?));
         Ok(())
     }
@@ -67,17 +78,17 @@ impl ClientAuthority {
 }
 
 impl Vouching {
-    fn from_pem(pem: &str) -> Result<Self, String> {
+    fn from_pem(pem: &str) -> Result<Self, AuthorityError> {
         let (mut roots, mut authorities) = (RootCertStore::empty(), Vec::new());
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-            let certificate = certificate.map_err(|error| format!("the client CA cannot be read: {error:?}"))?;
+            let certificate = certificate.map_err(AuthorityError::Pem)?;
             authorities.push(certificate.clone());
-            roots.add(certificate).map_err(|error| format!("the client CA cannot be used: {error}"))?;
+            roots.add(certificate).map_err(AuthorityError::Certificate)?;
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
-            .map_err(|error| format!("the client CA cannot be used: {error}"))?;
+            .map_err(AuthorityError::Verifier)?;
         Ok(Self { verifier, authorities, seen: Expiring::new() })
     }
 

@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use rand::TryRngCore;
 use sha2::{Digest, Sha256};
 
-use crate::authenticate::{TokenAuthenticator, TokenIdentity};
+use crate::authenticate::{TokenAuthenticator, TokenError, TokenIdentity};
 use crate::chain::own_audiences;
 
 type Hash = [u8; 32];
@@ -102,7 +102,7 @@ fn fields(line: &str) -> Option<Vec<String>> {
 
 #[async_trait::async_trait]
 impl TokenAuthenticator for StaticTokens {
-    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String> {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, TokenError> {
         let Some(user) = self.users.get(&hash(token)) else { return Ok(None) };
         Ok(own_audiences(audiences, &self.audiences).map(|audiences| TokenIdentity { user: user.clone(), audiences }))
     }
@@ -139,7 +139,7 @@ impl LoopbackTokens {
 
 #[async_trait::async_trait]
 impl TokenAuthenticator for LoopbackTokens {
-    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String> {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, TokenError> {
         let Some(user) = self.users.read().get(&hash(token)).cloned() else { return Ok(None) };
         Ok(own_audiences(audiences, &self.audiences).map(|audiences| TokenIdentity { user, audiences }))
     }

@@ -1,6 +1,7 @@
 //! What expressions of admission see: policies and conditions of webhooks have the same variables.
 
 use crate::environment::Environment;
+use crate::error::ExpressionError;
 use crate::program::Program;
 use crate::schema::Decl;
 use crate::types::Type;
@@ -51,19 +52,19 @@ pub fn environment(scope: &Scope) -> Environment {
 }
 
 /// Compiles an expression that has to give one of the types; the error is worded as upstream's.
-pub fn compile(scope: &Scope, text: &str, wanted: &[Type]) -> Result<Program, String> {
-    let program = environment(scope).compile(text).map_err(|error| format!("compilation failed: {error}"))?;
+pub fn compile(scope: &Scope, text: &str, wanted: &[Type]) -> Result<Program, ExpressionError> {
+    let program = environment(scope).compile(text)?;
     if wanted.is_empty() || wanted.contains(program.result()) {
         return Ok(program);
     }
-    let found = program.result().go_name();
-    match wanted {
-        [one] => Err(format!("must evaluate to {} but got {found}", one.go_name())),
+    let wanted = match wanted {
+        [one] => one.go_name(),
         many => {
             let names: Vec<String> = many.iter().map(Type::go_name).collect();
-            Err(format!("must evaluate to one of [{}] but got {found}", names.join(" ")))
+            format!("one of [{}]", names.join(" "))
         }
-    }
+    };
+    Err(ExpressionError::Result { wanted, found: program.result().go_name() })
 }
 
 /// What is known of the objects that an expression is about.

@@ -1,12 +1,13 @@
 //! Selectors of devices (resource.k8s.io): what they can name, and a device as they see it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use ferry_meta::Quantity;
 
 use crate::environment::Environment;
-use crate::error::Error;
+use crate::error::{CompileError, Error};
 use crate::library::semver::Semver;
 use crate::program::{Budget, PER_CALL_LIMIT, Program};
 use crate::schema::{Decl, Shape};
@@ -58,13 +59,60 @@ pub enum Attribute {
     List(Vec<Attribute>),
 }
 
+/// Why a text is no selector, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelectorError {
+    Compile(CompileError),
+    /// It says neither yes nor no.
+    Result(String),
+}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compile(error) => write!(f, "compilation failed: {error}"),
+            Self::Result(found) => write!(f, "must evaluate to bool or the unknown type, not {found}"),
+        }
+    }
+}
+
+impl std::error::Error for SelectorError {}
+
+/// For answers, which are texts.
+impl From<SelectorError> for String {
+    fn from(error: SelectorError) -> Self {
+        error.to_string()
+    }
+}
+
+/// Why selectors cannot see a device: the attribute that is at fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttributeError {
+    Unsupported(String),
+    /// It is to be a semantic version, and is none.
+    Version {
+        name: String,
+        why: String,
+    },
+}
+
+impl fmt::Display for AttributeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported(name) => write!(f, "attribute {name}: unsupported attribute value"),
+            Self::Version { name, why } => write!(f, "attribute {name}: parse semantic version: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for AttributeError {}
+
 impl Selector {
-    /// The error is worded as upstream's.
-    pub fn compile(text: &str) -> Result<Self, String> {
-        let program = DEVICE.0.compile(text).map_err(|error| format!("compilation failed: {error}"))?;
+    pub fn compile(text: &str) -> Result<Self, SelectorError> {
+        let program = DEVICE.0.compile(text).map_err(SelectorError::Compile)?;
         match program.result() {
             Type::Bool | Type::Any => Ok(Self(program)),
-            other => Err(format!("must evaluate to bool or the unknown type, not {}", other.go_name())),
+            other => Err(SelectorError::Result(other.go_name())),
         }
     }
 
@@ -91,11 +139,12 @@ impl Device {
         multiple: bool,
         attributes: impl Iterator<Item = (&'a str, Option<Attribute>)>,
         capacity: impl Iterator<Item = (&'a str, Quantity)>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, AttributeError> {
         let mut values: Vec<(&str, Value<'static>)> = Vec::new();
         for (name, attribute) in attributes {
-            let attribute = attribute.ok_or_else(|| format!("attribute {name}: unsupported attribute value"))?;
-            values.push((name, value(&attribute).map_err(|error| format!("attribute {name}: {error}"))?));
+            let attribute = attribute.ok_or_else(|| AttributeError::Unsupported(name.to_owned()))?;
+            let value = value(&attribute).map_err(|why| AttributeError::Version { name: name.to_owned(), why })?;
+            values.push((name, value));
         }
         let capacity = capacity.map(|(name, amount)| (name, Value::Quantity(Arc::new(amount))));
         let fields = [
@@ -121,15 +170,13 @@ fn entry(name: &str, value: Value<'static>) -> Entry {
     (Key::Text(name.clone()), (Value::String(name), value))
 }
 
+/// The error says why a version is none.
 fn value(attribute: &Attribute) -> Result<Value<'static>, String> {
     Ok(match attribute {
         Attribute::Bool(value) => Value::Bool(*value),
         Attribute::Int(value) => Value::Int(*value),
         Attribute::String(text) => Value::String(shared(text)),
-        Attribute::Version(text) => {
-            let version = Semver::parse(text).map_err(|error| format!("parse semantic version: {error}"))?;
-            Value::Semver(Arc::new(version))
-        }
+        Attribute::Version(text) => Value::Semver(Arc::new(Semver::parse(text)?)),
         Attribute::List(items) => {
             Value::List(List::Values(Arc::new(items.iter().map(value).collect::<Result<_, _>>()?)))
         }

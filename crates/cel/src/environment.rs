@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::checker;
 use crate::cost;
+use crate::error::CompileError;
 use crate::parser;
 use crate::plan;
 use crate::program::Program;
@@ -110,17 +111,19 @@ impl Environment {
     }
 
     /// Compiles an expression; the error is worded and laid out as cel-go does.
-    pub fn compile(&self, text: &str) -> Result<Program, String> {
+    pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
         // No text nests deeper than it is long.
         stack::with_room(text.len(), || self.compiled(text))
     }
 
-    fn compiled(&self, text: &str) -> Result<Program, String> {
-        let (mut root, ids) = parser::parse(text, self.binds).map_err(|issues| source::show(text, issues))?;
-        let facts = checker::check(self, &mut root, ids).map_err(|issues| source::show(text, issues))?;
+    fn compiled(&self, text: &str) -> Result<Program, CompileError> {
+        let parsed = parser::parse(text, self.binds);
+        let (mut root, ids) = parsed.map_err(|issues| CompileError::Syntax(source::show(text, issues)))?;
+        let checked = checker::check(self, &mut root, ids);
+        let facts = checked.map_err(|issues| CompileError::Types(source::show(text, issues)))?;
         let issues = validators::validate(&root, &facts);
         if !issues.is_empty() {
-            return Err(source::show(text, issues));
+            return Err(CompileError::Literals(source::show(text, issues)));
         }
         let mut used = vec![false; self.variables.len()];
         root.walk(&mut |expression| {

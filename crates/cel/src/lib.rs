@@ -54,7 +54,7 @@ mod work;
 pub use authorization::{Authority, AuthorizerDecision, Check, Question, Resource};
 pub use cost::Range;
 pub use environment::Environment;
-pub use error::Error;
+pub use error::{CompileError, Error, ExpressionError};
 pub use program::{Bindings, Budget, CONDITIONS_BUDGET, PER_CALL_LIMIT, Program, REQUEST_BUDGET};
 pub use schema::{Decl, Field, ListKind, MAX_REQUEST_BYTES, Object, RESERVED, Shape, escape};
 pub use types::Type;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 /// Tells the time: the machine's, unless something else is given.
@@ -23,6 +24,11 @@ impl Clock {
     pub fn seconds(&self) -> Timestamp {
         let now = self.now();
         Timestamp::from_second(now.as_second()).unwrap_or(now)
+    }
+
+    /// The same, as objects have it.
+    pub fn time(&self) -> Time {
+        Time(self.seconds())
     }
 }
 

@@ -89,6 +89,15 @@ fn close(folder: &Path) -> std::io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(mode & MOST))
 }
 
+/// What a file holds; none where there is no such file.
+pub fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

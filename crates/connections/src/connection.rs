@@ -21,9 +21,9 @@ const COUNTED: usize = 4 << 10;
 /// What a field of a head takes beside its text.
 const FIELD: usize = 128;
 
-/// Where a connection stands, and under whose name.
+/// Whose connection it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Identity {
     Unauthenticated(IpAddr),
     Authenticated(Arc<str>),
     Gone,
@@ -32,7 +32,7 @@ pub(crate) enum Place {
 /// A handle to one connection.
 pub struct Connection {
     pub(crate) number: u64,
-    pub(crate) place: Mutex<Place>,
+    pub(crate) identity: Mutex<Identity>,
     is_authenticated: AtomicBool,
     /// Requests whose answer is not delivered.
     requests: AtomicU32,
@@ -64,7 +64,7 @@ pub struct Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Connection").field("number", &self.number).field("place", &self.place).finish()
+        formatter.debug_struct("Connection").field("number", &self.number).field("identity", &self.identity).finish()
     }
 }
 
@@ -80,7 +80,7 @@ impl Connection {
     pub(crate) fn new(number: u64, address: IpAddr, draining: CancellationToken, table: Connections) -> Arc<Self> {
         Arc::new(Self {
             number,
-            place: Mutex::new(Place::Unauthenticated(address)),
+            identity: Mutex::new(Identity::Unauthenticated(address)),
             is_authenticated: AtomicBool::new(false),
             requests: AtomicU32::new(0),
             upgraded: AtomicBool::new(false),

@@ -18,7 +18,8 @@ const REST_PRECISION: Duration = Duration::from_secs(1);
 /// One that was asked to end has so long to do so.
 const DRAIN: Duration = Duration::from_secs(10);
 
-enum Verdict {
+/// What becomes of a connection.
+enum Action {
     Stays,
     /// Is asked to end.
     Drain,
@@ -63,14 +64,14 @@ pub(crate) fn sweep(table: &Connections) {
     let (limits, now) = (table.limits().clone(), table.now());
     let (mut cut, mut abandoned) = (Vec::new(), Vec::new());
     table.each(|connection| {
-        match judge(connection, &limits, now) {
-            Verdict::Stays => {}
-            Verdict::Drain => {
+        match action(connection, &limits, now) {
+            Action::Stays => {}
+            Action::Drain => {
                 connection.drained_at.store(now, Ordering::Relaxed);
                 table.count_drained();
                 connection.draining.cancel();
             }
-            Verdict::Cut(why) => cut.push((connection.clone(), why)),
+            Action::Cut(why) => cut.push((connection.clone(), why)),
         }
         let streams = connection.streams.lock();
         abandoned.extend(streams.iter().filter_map(std::sync::Weak::upgrade));
@@ -82,30 +83,30 @@ pub(crate) fn sweep(table: &Connections) {
     }
 }
 
-fn judge(connection: &Arc<Connection>, limits: &Limits, now: u64) -> Verdict {
+fn action(connection: &Arc<Connection>, limits: &Limits, now: u64) -> Action {
     let known = connection.is_authenticated();
     let since = |moment: u64| now.saturating_sub(moment);
     let stalled = connection.stalled_since.load(Ordering::Relaxed);
     let longest = if known { limits.stalled_authenticated } else { limits.stalled_unauthenticated };
     if stalled != 0 && since(stalled) > millis(longest) {
-        return Verdict::Cut(Reason::Stalled);
+        return Action::Cut(Reason::Stalled);
     }
     if !connection.is_idle() {
-        return Verdict::Stays;
+        return Action::Stays;
     }
     let idle = since(connection.idle_since.load(Ordering::Relaxed));
     if !connection.served.load(Ordering::Relaxed) {
         // Both the handshake and the first request are late by then.
         let silent = idle > millis(limits.handshake * 2);
-        return if silent { Verdict::Cut(Reason::Silent) } else { Verdict::Stays };
+        return if silent { Action::Cut(Reason::Silent) } else { Action::Stays };
     }
     match connection.drained_at.load(Ordering::Relaxed) {
         0 => {
             let longest = if known { limits.idle_authenticated } else { limits.idle_unauthenticated };
-            if idle > millis(longest) { Verdict::Drain } else { Verdict::Stays }
+            if idle > millis(longest) { Action::Drain } else { Action::Stays }
         }
-        asked if since(asked) > millis(DRAIN) => Verdict::Cut(Reason::Idle),
-        _ => Verdict::Stays,
+        asked if since(asked) > millis(DRAIN) => Action::Cut(Reason::Idle),
+        _ => Action::Stays,
     }
 }
 

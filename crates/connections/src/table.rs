@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{Connection, Place};
+use crate::connection::{Connection, Identity};
 use crate::limits::Limits;
 use crate::pool::Pool;
 
@@ -70,10 +70,10 @@ pub(crate) struct Pools {
 
 impl Pools {
     fn remove(&mut self, connection: &Connection) {
-        match std::mem::replace(&mut *connection.place.lock(), Place::Gone) {
-            Place::Unauthenticated(address) => self.unauthenticated.remove(&address, connection.number),
-            Place::Authenticated(user) => self.authenticated.remove(&user, connection.number),
-            Place::Gone => {}
+        match std::mem::replace(&mut *connection.identity.lock(), Identity::Gone) {
+            Identity::Unauthenticated(address) => self.unauthenticated.remove(&address, connection.number),
+            Identity::Authenticated(user) => self.authenticated.remove(&user, connection.number),
+            Identity::Gone => {}
         }
     }
 
@@ -136,10 +136,10 @@ impl Connections {
         let mut pools = self.0.pools.lock();
         let user: Arc<str> = user.into();
         {
-            let mut place = connection.place.lock();
-            let Place::Unauthenticated(address) = *place else { return };
+            let mut identity = connection.identity.lock();
+            let Identity::Unauthenticated(address) = *identity else { return };
             pools.unauthenticated.remove(&address, connection.number);
-            *place = Place::Authenticated(user.clone());
+            *identity = Identity::Authenticated(user.clone());
         }
         pools.authenticated.add(user, connection.clone());
         let overfull = pools.authenticated.is_overfull();

@@ -39,7 +39,7 @@ use kube::Client;
 pub use autoscaling::hpa::Settings as Autoscaling;
 pub use cloud::ports::LISTENING_PORTS;
 pub use cloud::{AddressPool, AddressPoolError, Ensured, Instance, Local, Machine, Pool, Provider};
-pub use selection::Selection;
+pub use selection::{Selection, UnknownController};
 
 pub use storage::binder::is_default_class;
 

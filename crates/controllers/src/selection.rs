@@ -70,18 +70,19 @@ impl Default for Selection {
     }
 }
 
+/// A name that no controller has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not in the list of known controllers")]
+pub struct UnknownController(pub String);
+
 impl Selection {
-    /// Reads `*,-job-controller`. A name that no controller has is an error that says so.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// Reads `*,-job-controller`.
+    pub fn parse(text: &str) -> Result<Self, UnknownController> {
         let read = |word: &str| {
             let (minus, name) = word.strip_prefix('-').map_or(("", word), |name| ("-", name));
             let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
             let known = name == "*" || crate::names().chain(OTHERS).any(|known| known == name);
-            if known {
-                Ok(format!("{minus}{name}"))
-            } else {
-                Err(format!("{name:?} is not in the list of known controllers"))
-            }
+            if known { Ok(format!("{minus}{name}")) } else { Err(UnknownController(name.to_owned())) }
         };
         Ok(Self { words: text.split(',').map(|word| read(word.trim())).collect::<Result<_, _>>()? })
     }

@@ -55,8 +55,8 @@ pub fn channel(socket: &Path) -> Channel {
 }
 
 /// A gRPC endpoint over TCP, for health checks of containers.
-pub fn endpoint(url: &str) -> Result<Endpoint, String> {
-    Endpoint::from_shared(url.to_owned()).map_err(|error| error.to_string())
+pub fn endpoint(url: &str) -> Result<Endpoint, tonic::transport::Error> {
+    Endpoint::from_shared(url.to_owned())
 }
 
 impl CriClient {

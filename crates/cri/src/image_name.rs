@@ -10,10 +10,36 @@ pub struct Reference {
     pub digest: Option<String>,
 }
 
+/// Why a text is no name of an image, in the words of upstream's library.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("couldn't parse image name {text:?}: {problem}")]
+pub struct ReferenceError {
+    pub text: String,
+    pub problem: ReferenceProblem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceProblem {
+    #[error("invalid reference format")]
+    Format,
+    /// It could not be told from the id of an image.
+    #[error("invalid repository name ({0}), cannot specify 64-byte hexadecimal strings")]
+    Hexadecimal(String),
+    #[error("invalid reference format: repository name ({0}) must be lowercase")]
+    Uppercase(String),
+}
+
+/// For messages of CRI, which are texts.
+impl From<ReferenceError> for String {
+    fn from(error: ReferenceError) -> Self {
+        error.to_string()
+    }
+}
+
 impl Reference {
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let failed = |why: String| format!("couldn't parse image name {text:?}: {why}");
-        let wrong = || failed("invalid reference format".to_owned());
+    pub fn parse(text: &str) -> Result<Self, ReferenceError> {
+        let failed = |problem| ReferenceError { text: text.to_owned(), problem };
+        let wrong = || failed(ReferenceProblem::Format);
         let (rest, digest) = match text.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
             None => (text, None),
@@ -22,8 +48,7 @@ impl Reference {
             return Err(wrong());
         }
         if is_hex(rest) {
-            let why = format!("invalid repository name ({rest}), cannot specify 64-byte hexadecimal strings");
-            return Err(failed(why));
+            return Err(failed(ReferenceProblem::Hexadecimal(rest.to_owned())));
         }
         let is_host = |first: &str| {
             first.contains(['.', ':']) || first == "localhost" || first.contains(|c: char| c.is_ascii_uppercase())
@@ -43,8 +68,7 @@ impl Reference {
             repository.to_owned()
         };
         if repository.contains(|c: char| c.is_ascii_uppercase()) {
-            let why = format!("invalid reference format: repository name ({repository}) must be lowercase");
-            return Err(failed(why));
+            return Err(failed(ReferenceProblem::Uppercase(repository)));
         }
         let tag_fits = |tag: &str| {
             (1..=128).contains(&tag.len())
@@ -145,7 +169,7 @@ mod tests {
         check("Example/app:1", "Example/app:1");
         let refuses = |text: &str, why: &str| {
             let error = Reference::parse(text).expect_err(text);
-            assert_eq!(error, format!("couldn't parse image name {text:?}: {why}"));
+            assert_eq!(error.to_string(), format!("couldn't parse image name {text:?}: {why}"));
         };
         for bad in
             ["", "a//b", "a:b:c", "a@sha256:1", "a/../b", "-a", "a:", "docker.io/", "a/b:..x", "a..b", "a___b", "a b"]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ferry_client::lean::{Member, Slice};
+use ferry_client::endpoint_slices::{Member, Slice};
 use ferry_client::{Index, Informer};
 use k8s_openapi::api::core::v1::{Namespace, Service, ServicePort};
 use kube::ResourceExt;

@@ -31,7 +31,7 @@ pub(crate) struct Shares {
 
 /// A place, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Share<'a> {
     shares: &'a Shares,
     client: IpAddr,
     number: u64,
@@ -45,7 +45,7 @@ impl Shares {
 
     /// A place for a question of this client. Where all are taken, the client with the most gives up its oldest one, if it
     /// has more than this one would have then.
-    pub(crate) fn take(&self, client: IpAddr) -> Option<Place<'_>> {
+    pub(crate) fn take(&self, client: IpAddr) -> Option<Share<'_>> {
         let mut state = self.state.lock();
         let own = state.taken.get(&client).map_or(0, VecDeque::len);
         if own >= self.most_of_one {
@@ -65,7 +65,7 @@ impl Shares {
         state.count += 1;
         let given_up = Arc::new(Notify::new());
         state.taken.entry(client).or_default().push_back(Taken { number, given_up: given_up.clone() });
-        Some(Place { shares: self, client, number, given_up })
+        Some(Share { shares: self, client, number, given_up })
     }
 }
 
@@ -79,14 +79,14 @@ impl State {
     }
 }
 
-impl Place<'_> {
+impl Share<'_> {
     /// Returns once another client needs the place more.
     pub(crate) async fn given_up(&self) {
         self.given_up.notified().await;
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Share<'_> {
     fn drop(&mut self) {
         let mut state = self.shares.state.lock();
         let Some(questions) = state.taken.get_mut(&self.client) else { return };

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ferry_client::Informer;
-use ferry_client::lean::Slice;
+use ferry_client::endpoint_slices::Slice;
 use hickory_proto::rr::RecordType::{self, A, AAAA, CNAME, PTR, SRV, TXT};
 use hickory_proto::rr::{Name, Record};
 use k8s_openapi::api::discovery::v1::EndpointSlice;

@@ -47,10 +47,10 @@ pub struct Count {
     now: Arc<AtomicUsize>,
 }
 
-/// Gives its place back when it is dropped.
-pub struct Place(Arc<AtomicUsize>);
+/// One request that runs; counted until it is dropped.
+pub struct Slot(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -61,10 +61,10 @@ impl Count {
         Self { most, now: Arc::default() }
     }
 
-    fn enter(&self) -> Option<Place> {
+    fn enter(&self) -> Option<Slot> {
         let before = self.now.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.now.clone());
-        (self.most == 0 || before < self.most).then_some(place)
+        let slot = Slot(self.now.clone());
+        (self.most == 0 || before < self.most).then_some(slot)
     }
 }
 
@@ -80,7 +80,7 @@ pub struct Permit {
     /// None where requests are only counted.
     pub flow: Option<Flow>,
     _seat: Option<Seat>,
-    _place: Option<Place>,
+    _slot: Option<Slot>,
     _running: Option<Running>,
 }
 
@@ -98,11 +98,11 @@ impl FlowControl {
             Self::Fair(fairness) => fairness.enter(ask).await,
             Self::InFlight { reading, mutating } => {
                 if ask.user.in_group(ferry_meta::user::MASTERS) {
-                    return Ok(Permit { flow: None, _seat: None, _place: None, _running: None });
+                    return Ok(Permit { flow: None, _seat: None, _slot: None, _running: None });
                 }
                 let reads = matches!(ask.verb, "get" | "list" | "watch");
                 match (if reads { reading } else { mutating }).enter() {
-                    Some(place) => Ok(Permit { flow: None, _seat: None, _place: Some(place), _running: None }),
+                    Some(slot) => Ok(Permit { flow: None, _seat: None, _slot: Some(slot), _running: None }),
                     None => Err(Busy { flow: None, retry_after_seconds: 1 }),
                 }
             }
@@ -153,7 +153,7 @@ impl Fairness {
         match self.seats.enter(level, &distinguisher, ask.width, self.patience).await {
             Ok(seat) => {
                 let running = asking.granted(seat.width());
-                Ok(Permit { flow: Some(flow), _seat: Some(seat), _place: None, _running: Some(running) })
+                Ok(Permit { flow: Some(flow), _seat: Some(seat), _slot: None, _running: Some(running) })
             }
             Err(why) => {
                 asking.refused(why);

@@ -67,6 +67,7 @@ use ferry_tasks::Tasks;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
+use tokio::net::TcpListener;
 
 pub use backoff::RestartDelays;
 pub use collect::ImageCollection;
@@ -75,10 +76,10 @@ pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshol
 pub use manifests::Manifests;
 pub use memory_policy::{MemoryPolicy, SwapBehavior};
 pub use node_resources::{NodeResources, ResourcesError, Statements as ResourceStatements};
-pub use pulled::Verification;
+pub use pulled::{Verification, VerificationError};
 pub use settings::{Endpoints, Logs, Pulls, Report, Settings};
 pub use shutdown::{LogindPlaces, ShutdownPeriod};
-pub use sysctls::Sysctls;
+pub use sysctls::{SysctlError, Sysctls};
 
 use context::{Context, Hardware, Machine, PressureState, Registration};
 use eviction::Evictor;
@@ -133,36 +134,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         .limiting_processes(config.pod_pids, None)
         .with_memory(config.settings.memory);
     groups.check().map_err(Error::ControlGroups)?;
-    for folder in [&mut config.root_dir, &mut config.log_dir] {
-        let made = async {
-            tokio::fs::create_dir_all(&*folder).await?;
-            // Files of pods are opened by paths without links.
-            tokio::fs::canonicalize(&*folder).await
-        };
-        *folder = made.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
-    }
-    if let Some(links) = &config.log_links {
-        let made = tokio::fs::create_dir_all(links).await;
-        made.map_err(|source| Error::Folder { path: links.clone(), source })?;
-    }
-    if let Some(folder) = config.local_volumes.take() {
-        let made = async {
-            tokio::fs::create_dir_all(&folder).await?;
-            tokio::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o750)).await?;
-            tokio::fs::canonicalize(&folder).await
-        };
-        let folder = made.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
-        config.annotations.insert(local_volumes::SERVES.to_owned(), folder.to_string_lossy().into_owned());
-        config.local_volumes = Some(folder);
-    }
-    // Nobody else of this machine gets at the files of pods: Secrets, programs with the set-user-id bit.
-    for folder in [config.root_dir.clone(), config.root_dir.join("pods")] {
-        let closed = async {
-            tokio::fs::create_dir_all(&folder).await?;
-            tokio::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o750)).await
-        };
-        closed.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
-    }
+    prepare_folders(&mut config).await?;
     let here = memory_policy::Machine::here();
     if let Some(why) = memory_policy::refusal(&config.settings.memory, config.settings.fail_cgroup_v1, &here) {
         return Err(Error::Machine(why));
@@ -282,6 +254,53 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     if let Err(why) = context.images.recover().await {
         tracing::warn!("what became of earlier pulls is not known, and their images are pulled anew: {why}");
     }
+    keep_registered(&context, tasks);
+    let pods = Informer::<Pod>::trimmed(Api::all(client), tasks, own_pods, pod::comes_from_api);
+    if let Some(listener) = listener {
+        serve(&context, &pods, &mailboxes, listener, tasks);
+    }
+    keep_running(&context, &pods, &mailboxes, tasks);
+    Manager::new(context.clone(), pods, mailboxes, tasks).start();
+    Ok(Kubelet { context })
+}
+
+/// The kubelet's folders, by paths without links.
+async fn prepare_folders(config: &mut Config) -> Result<(), Error> {
+    for folder in [&mut config.root_dir, &mut config.log_dir] {
+        let made = async {
+            tokio::fs::create_dir_all(&*folder).await?;
+            // Files of pods are opened by paths without links.
+            tokio::fs::canonicalize(&*folder).await
+        };
+        *folder = made.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
+    }
+    if let Some(links) = &config.log_links {
+        let made = tokio::fs::create_dir_all(links).await;
+        made.map_err(|source| Error::Folder { path: links.clone(), source })?;
+    }
+    if let Some(folder) = config.local_volumes.take() {
+        let made = async {
+            tokio::fs::create_dir_all(&folder).await?;
+            tokio::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o750)).await?;
+            tokio::fs::canonicalize(&folder).await
+        };
+        let folder = made.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
+        config.annotations.insert(local_volumes::SERVES.to_owned(), folder.to_string_lossy().into_owned());
+        config.local_volumes = Some(folder);
+    }
+    // Nobody else of this machine gets at the files of pods: Secrets, programs with the set-user-id bit.
+    for folder in [config.root_dir.clone(), config.root_dir.join("pods")] {
+        let closed = async {
+            tokio::fs::create_dir_all(&folder).await?;
+            tokio::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o750)).await
+        };
+        closed.await.map_err(|source| Error::Folder { path: folder.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// The Node object and its lease.
+fn keep_registered(context: &Arc<Context>, tasks: &Tasks) {
     let of_node = context.clone();
     tasks.spawn_critical("node status", move || {
         let context = of_node.clone();
@@ -300,23 +319,35 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
             node::keep_lease(context, registered.unwrap_or_default()).await;
         }
     });
-    let pods = Informer::<Pod>::trimmed(Api::all(client), tasks, own_pods, pod::comes_from_api);
-    if let Some((listener, tls)) = listener {
-        let server =
-            Server {
-                context: context.clone(),
-                pods: pods.clone(),
-                mailboxes: mailboxes.clone(),
-                tasks: tasks.clone(),
-                last_seen: Default::default(),
-                connections: server::connections(),
-                local_volumes: context.config.local_volumes.clone().map(|folder| {
-                    local_volumes::LocalVolumes::new(folder, context.config.root_dir.join("pods"), tasks)
-                }),
-            };
-        let (server, listener) = (Arc::new(server), Arc::new(listener));
-        tasks.spawn_critical("server", move || server::serve(server.clone(), listener.clone(), tls.clone()));
-    }
+}
+
+/// The kubelet's own server: logs, exec, metrics.
+fn serve(
+    context: &Arc<Context>,
+    pods: &Informer<Pod>,
+    mailboxes: &Mailboxes,
+    (listener, tls): (TcpListener, Tls),
+    tasks: &Tasks,
+) {
+    let server = Server {
+        context: context.clone(),
+        pods: pods.clone(),
+        mailboxes: mailboxes.clone(),
+        tasks: tasks.clone(),
+        last_seen: Default::default(),
+        connections: server::connections(),
+        local_volumes: context
+            .config
+            .local_volumes
+            .clone()
+            .map(|folder| local_volumes::LocalVolumes::new(folder, context.config.root_dir.join("pods"), tasks)),
+    };
+    let (server, listener) = (Arc::new(server), Arc::new(listener));
+    tasks.spawn_critical("server", move || server::serve(server.clone(), listener.clone(), tls.clone()));
+}
+
+/// What goes on beside the pods' workers.
+fn keep_running(context: &Arc<Context>, pods: &Informer<Pod>, mailboxes: &Mailboxes, tasks: &Tasks) {
     let own = context.clone();
     tasks.spawn_critical("rotation", move || {
         logs::rotate(own.log_files.clone(), own.runtime.clone(), logs::Kept::of(&own.config))
@@ -343,6 +374,4 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     }
     let (own, known, boxes) = (context.clone(), pods.clone(), mailboxes.clone());
     tasks.spawn_critical("stray logs", move || collect::logs(own.clone(), known.clone(), boxes.clone()));
-    Manager::new(context.clone(), pods, mailboxes, tasks).start();
-    Ok(Kubelet { context })
 }

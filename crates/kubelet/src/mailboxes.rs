@@ -30,7 +30,7 @@ impl Mailboxes {
     /// Those of the pods that may still run.
     pub(crate) fn active(&self) -> Vec<Arc<Mailbox>> {
         let active = |mailbox: &&Arc<Mailbox>| {
-            mailbox.verdict().is_none()
+            mailbox.end_reason().is_none()
                 && !mailbox.is_gone()
                 && !mailbox.is_finished()
                 && !pod::is_terminal(pod::status(&mailbox.pod()))
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::status::WaitReason;
-    use crate::worker::Verdict;
+    use crate::worker::EndReason;
 
     fn mailbox(uid: &str) -> Arc<Mailbox> {
         let pod = json!({"metadata": {"name": uid, "uid": uid}, "spec": {"containers": []}});
@@ -136,7 +136,7 @@ mod tests {
         }
         let get = |uid: &str| mailboxes.get(uid).expect("there");
         let why = WaitReason { reason: "Evicted".to_owned(), message: String::new() };
-        get("ends").end_for(Verdict { why, disrupts: None }, 30);
+        get("ends").end_for(EndReason { why, disrupts: None }, 30);
         get("ended").set_finished();
         let names = |all: Vec<Arc<Mailbox>>| {
             let names: std::collections::BTreeSet<String> =

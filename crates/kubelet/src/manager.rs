@@ -27,7 +27,7 @@ use crate::preempt;
 use crate::runtime::Glimpse;
 use crate::status::WaitReason;
 use crate::volumes::blocking;
-use crate::worker::{Mailbox, Verdict};
+use crate::worker::{EndReason, Mailbox};
 
 /// How often a runtime without events is looked at.
 const RELIST: Duration = Duration::from_secs(1);
@@ -307,7 +307,7 @@ impl Manager {
         PodEvents { recorder: &self.context.recorder, pod: &pod }.pod(EventType::Warning, reason, message);
         let why = WaitReason { reason: reason.into(), message: message.into() };
         let disrupts = Some("Pod was preempted by Kubelet to accommodate a critical pod.".to_owned());
-        mailbox.end_for(Verdict { why, disrupts }, pod::grace_seconds(&pod));
+        mailbox.end_for(EndReason { why, disrupts }, pod::grace_seconds(&pod));
     }
 
     async fn follow_runtime(&self) {

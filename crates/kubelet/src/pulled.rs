@@ -36,6 +36,18 @@ pub enum Verification {
     AlwaysVerify,
 }
 
+/// What is wrong with a policy for the credentials of images.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerificationError {
+    #[error("{0:?} is no policy for the credentials of images")]
+    Policy(String),
+    #[error("{0:?} is no name of images: write it like registry.example/team/*")]
+    Images(String),
+    /// The policy, for which no images can be listed.
+    #[error("images are listed, but the policy {0} does not ask for any")]
+    Listed(String),
+}
+
 impl Verification {
     /// As a KubeletConfiguration names it.
     pub fn name(&self) -> &'static str {
@@ -48,23 +60,23 @@ impl Verification {
     }
 
     /// `allowed` belongs to one of the policies alone.
-    pub fn parse(name: &str, allowed: &[String]) -> Result<Self, String> {
+    pub fn parse(name: &str, allowed: &[String]) -> Result<Self, VerificationError> {
         let policy = match name {
             "NeverVerify" => Self::NeverVerify,
             "NeverVerifyPreloadedImages" => Self::NeverVerifyPreloadedImages,
             "NeverVerifyAllowlistedImages" => Self::NeverVerifyAllowlistedImages(allowed.to_vec()),
             "AlwaysVerify" => Self::AlwaysVerify,
-            other => return Err(format!("{other:?} is no policy for the credentials of images")),
+            other => return Err(VerificationError::Policy(other.to_owned())),
         };
         if let Self::NeverVerifyAllowlistedImages(patterns) = &policy {
             for pattern in patterns {
                 let stem = pattern.strip_suffix("/*").unwrap_or(pattern);
                 if stem.is_empty() || stem.contains(['*', '@']) || without_tag(stem) != stem {
-                    return Err(format!("{pattern:?} is no name of images: write it like registry.example/team/*"));
+                    return Err(VerificationError::Images(pattern.clone()));
                 }
             }
         } else if !allowed.is_empty() {
-            return Err(format!("images are listed, but the policy {name} does not ask for any"));
+            return Err(VerificationError::Listed(name.to_owned()));
         }
         Ok(policy)
     }

@@ -84,19 +84,34 @@ pub struct Sysctls {
     unsafe_ones: Vec<String>,
 }
 
+/// What is wrong with a sysctl of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SysctlError {
+    #[error("{0:?} is no name of a sysctl, nor the beginning of one with a * behind it")]
+    Pattern(String),
+    #[error("the sysctls {0:?} are not known to be namespaced")]
+    PatternNotNamespaced(String),
+    #[error("{0:?} is not a valid sysctl name for defaultPodSysctls")]
+    Default(String),
+    #[error("{0:?} is not known to be namespaced for defaultPodSysctls")]
+    DefaultNotNamespaced(String),
+    #[error("duplicate sysctl {0:?} found in defaultPodSysctls")]
+    DuplicateDefault(String),
+}
+
 impl Sysctls {
     /// `patterns` are sysctls that the administrator allows though they may reach beyond the pod.
-    pub fn allowing(patterns: &[String]) -> Result<Self, String> {
+    pub fn allowing(patterns: &[String]) -> Result<Self, SysctlError> {
         let mut unsafe_ones = Vec::new();
         for pattern in patterns {
             let name = normal(pattern);
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '/' | '_' | '-');
             let stem = name.strip_suffix('*').unwrap_or(&name);
             if stem.is_empty() || pattern.len() > 253 || !stem.chars().all(plain) {
-                return Err(format!("{pattern:?} is no name of a sysctl, nor the beginning of one with a * behind it"));
+                return Err(SysctlError::Pattern(pattern.clone()));
             }
             if namespace(stem).is_none() {
-                return Err(format!("the sysctls {stem:?} are not known to be namespaced"));
+                return Err(SysctlError::PatternNotNamespaced(stem.to_owned()));
             }
             unsafe_ones.push(name);
         }
@@ -104,19 +119,19 @@ impl Sysctls {
     }
 
     /// `defaultPodSysctls`, checked: their names as they are written everywhere else.
-    pub fn defaults(given: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
+    pub fn defaults(given: &[(String, String)]) -> Result<Vec<(String, String)>, SysctlError> {
         let mut all: Vec<(String, String)> = Vec::new();
         for (given, value) in given {
             let name = normal(given);
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '/' | '_' | '-');
             if name.is_empty() || name.len() > 253 || !name.chars().all(plain) {
-                return Err(format!("{given:?} is not a valid sysctl name for defaultPodSysctls"));
+                return Err(SysctlError::Default(given.clone()));
             }
             if namespace(&name).is_none() {
-                return Err(format!("{given:?} is not known to be namespaced for defaultPodSysctls"));
+                return Err(SysctlError::DefaultNotNamespaced(given.clone()));
             }
             if all.iter().any(|(known, _)| *known == name) {
-                return Err(format!("duplicate sysctl {name:?} found in defaultPodSysctls"));
+                return Err(SysctlError::DuplicateDefault(name));
             }
             all.push((name, value.clone()));
         }
@@ -188,7 +203,7 @@ mod tests {
         check(json!({"containers": [], "hostIPC": true, "hostUsers": false}), &[net, user]);
         let refused = |names: &[&str], why: &str| {
             let given: Vec<_> = names.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
-            let error = Sysctls::defaults(&given).expect_err(why);
+            let error = Sysctls::defaults(&given).expect_err(why).to_string();
             assert!(error.contains(why), "{error}");
         };
         refused(&["vm.swappiness"], "is not known to be namespaced for defaultPodSysctls");
@@ -225,7 +240,7 @@ mod tests {
         check(&wide, "net.ipv4.conf.eth0/1.forwarding", json!({}), None);
         check(&wide, "kernel.shmmax", json!({}), Some("\"kernel.shmmax\" not allowlisted"));
         for (bad, why) in [("vm.*", "not known to be namespaced"), ("*", "is no name"), ("net.*.x", "is no name")] {
-            let error = Sysctls::allowing(&[bad.to_owned()]).expect_err(bad);
+            let error = Sysctls::allowing(&[bad.to_owned()]).expect_err(bad).to_string();
             assert!(error.contains(why), "{error}");
         }
     }

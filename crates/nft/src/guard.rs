@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::foreign::{self, Passage};
-use crate::legacy::Legacy;
+use crate::legacy::{Legacy, LegacyError};
 use crate::run::Nft;
 use crate::watch::{Pace, Watch};
 use crate::{NftError, netlink};
@@ -59,15 +59,25 @@ impl Guarded {
     }
 }
 
+/// Why rules in chains of others were not taken out.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    #[error("the packet rules cannot be listed: {0}")]
+    List(std::io::Error),
+    #[error(transparent)]
+    Legacy(#[from] LegacyError),
+}
+
 /// Takes the rules out of all chains of others; `apply` runs a script of `nft`. Blocks.
-pub fn remove(name: &str, apply: impl FnOnce(&str)) -> Result<(), String> {
+pub fn remove(name: &str, apply: impl FnOnce(&str)) -> Result<(), RemoveError> {
     let chains = netlink::open().and_then(|socket| foreign::chains(&socket, &foreign::mark(name)));
-    let chains = chains.map_err(|error| format!("the packet rules cannot be listed: {error}"))?;
+    let chains = chains.map_err(RemoveError::List)?;
     let script: String = chains.iter().map(foreign::forget).collect();
     if !script.is_empty() {
         apply(&script);
     }
-    Legacy::both().iter().try_for_each(|legacy| legacy.remove(name))
+    Legacy::both().iter().try_for_each(|legacy| legacy.remove(name))?;
+    Ok(())
 }
 
 impl Guard {
@@ -197,7 +207,7 @@ impl Running {
     }
 }
 
-fn ensure(legacy: &[Legacy], passage: &Passage, anew: bool) -> Result<(), String> {
+fn ensure(legacy: &[Legacy], passage: &Passage, anew: bool) -> Result<(), LegacyError> {
     legacy.iter().try_for_each(|legacy| legacy.ensure(passage, anew))
 }
 

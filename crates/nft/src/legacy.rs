@@ -9,6 +9,15 @@ use crate::foreign::{Passage, mark};
 const TABLES: &str = "/proc/net/ip_tables_names";
 const IPV6_TABLES: &str = "/proc/net/ip6_tables_names";
 
+/// Why rules of the old kind could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LegacyError {
+    #[error("cannot run {line}: {source}")]
+    Start { line: String, source: std::io::Error },
+    #[error("{line} failed: {message}")]
+    Failed { line: String, message: String },
+}
+
 #[derive(Clone, Debug)]
 pub struct Legacy {
     /// The command with leading arguments; empty: whichever is installed.
@@ -47,7 +56,7 @@ impl Legacy {
     }
 
     /// Lets the passage through where the policy is to drop. Blocks.
-    pub(crate) fn ensure(&self, passage: &Passage, anew: bool) -> Result<(), String> {
+    pub(crate) fn ensure(&self, passage: &Passage, anew: bool) -> Result<(), LegacyError> {
         let Some(command) = self.command() else { return Ok(()) };
         for (chain, rules) in wanted(passage, self.ipv6) {
             let text = run(&command, &["-S", chain])?;
@@ -69,7 +78,7 @@ impl Legacy {
     }
 
     /// Takes the rules away. Blocks.
-    pub(crate) fn remove(&self, name: &str) -> Result<(), String> {
+    pub(crate) fn remove(&self, name: &str) -> Result<(), LegacyError> {
         let Some(command) = self.command() else { return Ok(()) };
         for chain in ["INPUT", "FORWARD"] {
             delete(&command, &ours(&run(&command, &["-S", chain])?, &mark(name)))?;
@@ -78,7 +87,7 @@ impl Legacy {
     }
 }
 
-fn delete(command: &[String], rules: &[Vec<String>]) -> Result<(), String> {
+fn delete(command: &[String], rules: &[Vec<String>]) -> Result<(), LegacyError> {
     for rule in rules {
         let words: Vec<&str> = std::iter::once("-D").chain(rule.iter().map(String::as_str)).collect();
         run(command, &words)?;
@@ -107,16 +116,21 @@ fn ours(listing: &str, mark: &str) -> Vec<Vec<String>> {
     lines.map(|(before, after)| [words(before), vec![mark.to_owned()], words(after)].concat()).collect()
 }
 
-fn run(command: &[String], words: &[&str]) -> Result<String, String> {
-    let (program, leading) = command.split_first().ok_or("no command")?;
-    let output = Command::new(program).args(leading).args(["-w", "5"]).args(words).output();
+fn run(command: &[String], words: &[&str]) -> Result<String, LegacyError> {
+    let mut program = command.iter();
+    // Nobody gives an empty command; the kernel says of one that there is no such program.
+    let mut process = Command::new(program.next().map_or("", String::as_str));
+    let output = process.args(program).args(["-w", "5"]).args(words).output();
     let line = format!("`{} {}`", command.join(" "), words.join(" "));
-    let output = output.map_err(|error| format!("cannot run {line}: {error}"))?;
+    let output = match output {
+        Ok(output) => output,
+        Err(source) => return Err(LegacyError::Start { line, source }),
+    };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let message: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(300).collect();
-    Err(format!("{line} failed: {message}"))
+    let message = String::from_utf8_lossy(&output.stderr).trim().chars().take(300).collect();
+    Err(LegacyError::Failed { line, message })
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ mod writer;
 
 pub use element::{Device, Element, Part, Protocol, Value, Verdict};
 pub use foreign::Passage;
-pub use guard::{Guard, Guarded, Repaired, remove};
-pub use legacy::Legacy;
+pub use guard::{Guard, Guarded, RemoveError, Repaired, remove};
+pub use legacy::{Legacy, LegacyError};
 pub use local::local_addresses;
 pub use ports::{Port, bridge_ports};
 pub use room::Room;

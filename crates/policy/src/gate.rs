@@ -1,5 +1,6 @@
 //! Where a pod of this node waits until the policies that select it are in force at its address.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,12 +35,32 @@ pub fn gate() -> (Gate, Newcomers) {
     (Gate { sender }, Newcomers(receiver))
 }
 
+/// Why a pod may not start yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateError {
+    NoAddress,
+    Stopping,
+    NotInForce,
+}
+
+impl fmt::Display for GateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoAddress => "the container runtime has not told an address of the pod yet",
+            Self::Stopping => "this node is being stopped",
+            Self::NotInForce => "the NetworkPolicies of this node are not in force yet; its log says why",
+        })
+    }
+}
+
+impl std::error::Error for GateError {}
+
 impl Gate {
     /// Returns once no packet of the pod can escape the policies that select it.
-    pub async fn pass(&self, pod: Arc<Pod>, addresses: Vec<IpAddr>) -> Result<(), String> {
+    pub async fn pass(&self, pod: Arc<Pod>, addresses: Vec<IpAddr>) -> Result<(), GateError> {
         // Rules are for addresses: without one, none can be in force.
         if addresses.is_empty() {
-            return Err("the container runtime has not told an address of the pod yet".to_owned());
+            return Err(GateError::NoAddress);
         }
         let (done, told) = oneshot::channel();
         let pass = async {
@@ -48,8 +69,8 @@ impl Gate {
         };
         match tokio::time::timeout(PATIENCE, pass).await {
             Ok(Some(())) => Ok(()),
-            Ok(None) => Err("this node is being stopped".to_owned()),
-            Err(_) => Err("the NetworkPolicies of this node are not in force yet; its log says why".to_owned()),
+            Ok(None) => Err(GateError::Stopping),
+            Err(_) => Err(GateError::NotInForce),
         }
     }
 }
@@ -62,7 +83,7 @@ mod tests {
     async fn without_an_address_it_stays_shut() {
         let (gate, mut newcomers) = gate();
         let why = gate.pass(Arc::new(Pod::default()), Vec::new()).await.expect_err("nothing to write rules for");
-        assert!(why.contains("address"), "{why}");
+        assert_eq!(why, GateError::NoAddress);
         assert!(newcomers.0.try_recv().is_err(), "nobody is told");
     }
 }

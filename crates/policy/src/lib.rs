@@ -34,7 +34,7 @@ use tokio::sync::watch;
 
 pub use cluster_policy::{GROUP, PLURAL, StoredClusterPolicy, VERSION};
 pub use ferry_nft::NftError;
-pub use gate::{Gate, Newcomers, gate};
+pub use gate::{Gate, GateError, Newcomers, gate};
 pub use stored::StoredPolicy;
 pub use sync::Sources;
 pub use verdict::{Connection, Denied, Rules, Verdict, judge};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use ferry_client::lean::{Member, Names, Slice};
+use ferry_client::endpoint_slices::{Member, Names, Slice};
 use k8s_openapi::api::core::v1::ServicePort;
 
 use crate::family::Family;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use ferry_client::lean::Slice;
+use ferry_client::endpoint_slices::Slice;
 use k8s_openapi::api::core::v1::Service;
 
 /// So much each Service may stand for, besides what it says at length.

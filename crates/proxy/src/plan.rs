@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ferry_client::lean::Slice;
+use ferry_client::endpoint_slices::Slice;
 use ferry_nft::Protocol;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};

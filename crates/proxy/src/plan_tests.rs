@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferry_client::lean::Slice;
+use ferry_client::endpoint_slices::Slice;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ferry_client::lean::Slice;
+use ferry_client::endpoint_slices::Slice;
 use ferry_nft::{Room, Transaction};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ferry_client::lean::Slice;
+use ferry_client::endpoint_slices::Slice;
 use ferry_client::{Change, EventType, Informer, Recorder, Subscription};
 use ferry_nft::{Nft, Pace, Transaction, Watch, wait};
 use ferry_tasks::Tasks;

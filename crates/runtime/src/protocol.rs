@@ -123,7 +123,7 @@ pub(crate) enum Kind {
     Input = 0,
     Output = 1,
     Errors = 2,
-    /// The last frame: a `Verdict`.
+    /// The last frame: a `ExecOutcome`.
     End = 3,
     Resize = 4,
     CloseInput = 5,
@@ -137,7 +137,7 @@ pub(crate) struct Frame {
 
 /// How a command ended: with a code, or not started at all.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-pub(crate) struct Verdict {
+pub(crate) struct ExecOutcome {
     pub(crate) code: i32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
@@ -156,8 +156,8 @@ impl Frame {
         Self { kind, data: data.into() }
     }
 
-    pub(crate) fn end(verdict: &Verdict) -> Self {
-        Self::new(Kind::End, serde_json::to_vec(verdict).unwrap_or_default())
+    pub(crate) fn end(outcome: &ExecOutcome) -> Self {
+        Self::new(Kind::End, serde_json::to_vec(outcome).unwrap_or_default())
     }
 }
 
@@ -231,13 +231,13 @@ mod tests {
         let mut sent = Vec::new();
         write_line(&mut sent, &Request::Start { id: "a".into() }).await.expect("written");
         write_frame(&mut sent, &Frame::new(Kind::Input, &b"hello"[..])).await.expect("written");
-        write_frame(&mut sent, &Frame::end(&Verdict { code: 3, error: None })).await.expect("written");
+        write_frame(&mut sent, &Frame::end(&ExecOutcome { code: 3, error: None })).await.expect("written");
         let mut read = &sent[..];
         assert!(matches!(read_line(&mut read).await.expect("read"), Some(Request::Start { id }) if id == "a"));
         let first = read_frame(&mut read).await.expect("read").expect("a frame");
         assert_eq!((first.kind, &first.data[..]), (Kind::Input, &b"hello"[..]));
         let last = read_frame(&mut read).await.expect("read").expect("a frame");
-        assert_eq!(serde_json::from_slice::<Verdict>(&last.data).expect("a verdict").code, 3);
+        assert_eq!(serde_json::from_slice::<ExecOutcome>(&last.data).expect("an outcome").code, 3);
         assert!(read_frame(&mut read).await.expect("read").is_none());
     }
 }

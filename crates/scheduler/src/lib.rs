@@ -32,7 +32,7 @@ use ferry_client::Informers;
 use ferry_tasks::Tasks;
 use kube::Client;
 
-pub use config::Configuration;
+pub use config::{Configuration, ProfileError};
 pub use extender::Extender;
 pub use framework::{Plugin, Profile, Registered};
 pub use metrics::Metrics;
@@ -70,6 +70,8 @@ pub enum SchedulerError {
     DuplicateProfile(String),
     #[error("the scheduler has no profile")]
     NoProfile,
+    #[error("creating profile for scheduler name {name}: {problem}")]
+    Profile { name: String, problem: ProfileError },
     #[error("{0}")]
     Configuration(String),
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::addresses::Addresses;
 use crate::plan::{self, Elapsed, Step};
-use crate::status::{self, Place};
+use crate::status::{self, PodAddresses};
 use crate::{Config, nodes};
 
 const WORKERS: usize = 32;
@@ -196,7 +196,7 @@ impl PodLoop {
             let address = self.addresses.lock().of(&pod.uid().unwrap_or_default(), range);
             Some(address.ok_or("the node's range of addresses is used up")?)
         };
-        let change = status::patch(pod, step, &Place { host, pod: address }, &write::now());
+        let change = status::patch(pod, step, &PodAddresses { host, pod: address }, &write::now());
         let request = kube::core::Request::new(Pod::url_path(&(), Some(&key.namespace)))
             .patch_subresource("status", &key.name, &PatchParams::default(), &Patch::Strategic(change))
             .map_err(kube::Error::BuildRequest)?;

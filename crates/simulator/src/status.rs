@@ -15,19 +15,19 @@ use crate::plan::{self, Step};
 /// What a container that was told to stop ends with.
 const TERMINATED: i32 = 143;
 
-pub(crate) struct Place {
+pub(crate) struct PodAddresses {
     pub(crate) host: Ipv4Addr,
     pub(crate) pod: Option<Ipv4Addr>,
 }
 
 /// A strategic merge patch for `pods/status`: the whole of what belongs to the node. The uid keeps it away from another
 /// pod of the same name.
-pub(crate) fn patch(pod: &Pod, step: Step, place: &Place, now: &Time) -> Value {
+pub(crate) fn patch(pod: &Pod, step: Step, addresses: &PodAddresses, now: &Time) -> Value {
     let old = pod.status.clone().unwrap_or_default();
     let mut status = PodStatus {
         phase: Some(phase(step).into()),
-        host_ip: Some(place.host.to_string()),
-        host_ips: Some(vec![HostIP { ip: place.host.to_string() }]),
+        host_ip: Some(addresses.host.to_string()),
+        host_ips: Some(vec![HostIP { ip: addresses.host.to_string() }]),
         start_time: old.start_time.clone().or_else(|| Some(now.clone())),
         observed_generation: pod.metadata.generation,
         container_statuses: Some(statuses(pod, step, now, main_containers(pod), false)),
@@ -37,7 +37,7 @@ pub(crate) fn patch(pod: &Pod, step: Step, place: &Place, now: &Time) -> Value {
     if !init.is_empty() {
         status.init_container_statuses = Some(statuses(pod, step, now, init, true));
     }
-    if let Some(address) = place.pod {
+    if let Some(address) = addresses.pod {
         status.pod_ip = Some(address.to_string());
         status.pod_ips = Some(vec![PodIP { ip: address.to_string() }]);
     }
@@ -172,9 +172,9 @@ mod tests {
             },
         }))
         .unwrap();
-        let place = Place { host: Ipv4Addr::new(198, 18, 0, 1), pod: Some(Ipv4Addr::new(10, 0, 0, 9)) };
+        let addresses = PodAddresses { host: Ipv4Addr::new(198, 18, 0, 1), pod: Some(Ipv4Addr::new(10, 0, 0, 9)) };
         let check = |step: Step| {
-            let patch = patch(&pod, step, &place, &Time(jiff::Timestamp::UNIX_EPOCH));
+            let patch = patch(&pod, step, &addresses, &Time(jiff::Timestamp::UNIX_EPOCH));
             let status = &patch["status"];
             let states = ["initContainerStatuses", "containerStatuses"].map(|list| {
                 let list = status[list].as_array().unwrap().iter();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ferry_cel::admission::{self, Scope};
-use ferry_cel::{Program, Type};
+use ferry_cel::{ExpressionError, Program, Type};
 use ferry_meta::object::{items, name, text, uid};
 use ferry_meta::selector::LabelSelector;
 use ferry_meta::{GroupResource, GroupVersion, GroupVersionKind, ObjectReader};
@@ -16,7 +16,7 @@ use super::constraints::Constraints;
 /// An expression, or why it does not compile.
 pub(super) struct Expression {
     pub text: String,
-    pub program: Result<Program, String>,
+    pub program: Result<Program, ExpressionError>,
 }
 
 impl Expression {

@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         let outcome = match &expression.program {
             Ok(program) => match program.evaluate(self, budget) {
                 Ok(value) if value.is_too_deep() => Err(failed("evaluate", &Excess::Depth)),
-                Err(Error::Failed(why)) => Err(failed("evaluate", &why)),
+                Err(why) if !why.is_final() => Err(failed("evaluate", &why)),
                 other => other,
             },
             Err(why) => Err(failed("compile", why)),

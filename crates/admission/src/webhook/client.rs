@@ -14,9 +14,12 @@ use parking_lot::Mutex;
 
 use super::config::{Hook, Target};
 use super::service;
+use crate::CallError;
 
 /// No answer is read further than this.
 const LARGEST_ANSWER: usize = 3 * 1024 * 1024;
+/// How much is kept of an answer that is no success.
+const SHOWN: usize = 1024;
 /// So many different sets of authorities are remembered; more than any cluster has.
 const CLIENTS: usize = 256;
 
@@ -32,8 +35,8 @@ impl WebhookClient {
         Self { reader, tasks, clients: Mutex::default() }
     }
 
-    /// The body of a 200 answer, or the text of what went wrong.
-    pub(super) async fn post(&self, hook: &Hook, body: Bytes) -> Result<Bytes, String> {
+    /// The body of a 200 answer.
+    pub(super) async fn post(&self, hook: &Hook, body: Bytes) -> Result<Bytes, CallError> {
         self.send(&hook.target, &hook.ca_bundle, hook.timeout, true, body).await
     }
 
@@ -45,7 +48,7 @@ impl WebhookClient {
         timeout: Duration,
         tell: bool,
         body: Bytes,
-    ) -> Result<Bytes, String> {
+    ) -> Result<Bytes, CallError> {
         let (mut url, service) = match target {
             Target::Url(url) => (cleaned(url), false),
             Target::Service { namespace, name, path, port } => {
@@ -56,8 +59,8 @@ impl WebhookClient {
             let separator = if url.contains('?') { '&' } else { '?' };
             url = format!("{url}{separator}timeout={}s", timeout.as_secs());
         }
-        let failed = |why: String| format!("Post \"{url}\": {why}");
-        let client = self.client(ca_bundle, service).map_err(&failed)?;
+        let failed = |why: String| CallError::Failed { url: url.clone(), why };
+        let client = self.client(ca_bundle, service).map_err(|error| failed(error.to_string()))?;
         let request = http::Request::post(&url)
             .header(http::header::CONTENT_TYPE, "application/json")
             .header(http::header::ACCEPT, "application/json, */*")
@@ -72,14 +75,18 @@ impl WebhookClient {
                 .await
                 .map_err(|error| failed(deepest(&*error)))?
                 .to_bytes();
-            Ok::<_, String>((status, bytes))
+            Ok::<_, CallError>((status, bytes))
         };
         let timed = tokio::time::timeout(timeout, call).await;
-        let (status, bytes) = timed.map_err(|_| failed("context deadline exceeded".into()))??;
-        if status.is_success() { Ok(bytes) } else { Err(refused(status, &bytes)) }
+        let (code, bytes) = timed.map_err(|_| CallError::Deadline { url: url.clone() })??;
+        if code.is_success() {
+            return Ok(bytes);
+        }
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).trim().to_owned();
+        Err(CallError::Status { code, text })
     }
 
-    fn client(&self, ca_bundle: &str, service: bool) -> Result<HttpsClient, String> {
+    fn client(&self, ca_bundle: &str, service: bool) -> Result<HttpsClient, ferry_outbound::Error> {
         let mut clients = self.clients.lock();
         let key = (ca_bundle.to_owned(), service);
         if let Some(client) = clients.get(&key) {
@@ -87,10 +94,9 @@ impl WebhookClient {
         }
         let resolver = service.then(|| -> Resolver {
             let reader = self.reader.clone();
-            Arc::new(move |host, port| service::resolve(&*reader, host, port))
+            Arc::new(move |host, port| service::resolve(&*reader, host, port).map_err(|error| error.to_string()))
         });
-        let client =
-            ferry_outbound::https(self.tasks.clone(), tls(ca_bundle).map_err(|why| why.to_string())?, resolver);
+        let client = ferry_outbound::https(self.tasks.clone(), tls(ca_bundle)?, resolver);
         if clients.len() >= CLIENTS {
             clients.clear();
         }
@@ -116,22 +122,6 @@ fn cleaned(url: &str) -> String {
     }
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     format!("{scheme}://{authority}/{}{query}", elements.join("/"))
-}
-
-/// As upstream's client words an answer that is no success.
-fn refused(status: http::StatusCode, body: &[u8]) -> String {
-    match status.as_u16() {
-        404 => "the server could not find the requested resource".into(),
-        401 => "the server has asked for the client to provide credentials".into(),
-        403 => "unknown".into(),
-        429 => "the server has received too many requests and has asked us to try again later".into(),
-        500.. => {
-            let text = String::from_utf8_lossy(&body[..body.len().min(1024)]);
-            let text = text.trim();
-            format!("an error on the server ({text:?}) has prevented the request from succeeding")
-        }
-        _ => "the server rejected our request for an unknown reason".into(),
-    }
 }
 
 /// What the bundle holds; without one, the authorities of this machine.

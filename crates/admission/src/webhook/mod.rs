@@ -22,7 +22,7 @@ use ferry_tasks::Tasks;
 use serde_json::Value;
 
 use crate::equivalents::{Equivalent, Version, View};
-use crate::{Operation, Plugin, Request, policy};
+use crate::{CallError, Operation, Plugin, Request, policy};
 use client::WebhookClient;
 use config::{Hook, Hooks};
 use matching::matching;
@@ -47,13 +47,13 @@ impl Webhooks {
         Self(WebhookClient::new(reader, tasks))
     }
 
-    /// The body of a 200 answer of the webhook that a `clientConfig` names, or the text of what went wrong.
+    /// The body of a 200 answer of the webhook that a `clientConfig` names.
     pub async fn post(
         &self,
         client_config: &Value,
         timeout: std::time::Duration,
         body: Bytes,
-    ) -> Result<Bytes, String> {
+    ) -> Result<Bytes, CallError> {
         let ca_bundle = ferry_meta::object::text(client_config, "/caBundle");
         self.0.send(&config::Target::read(client_config), ca_bundle, timeout, true, body).await
     }

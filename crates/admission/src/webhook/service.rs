@@ -5,20 +5,21 @@ use ferry_meta::object::{items, labels, text};
 use rand::seq::IndexedRandom;
 use serde_json::Value;
 
+use crate::ServiceError;
 use crate::resources::{ENDPOINT_SLICES, SERVICES};
 
-/// `host` is `name.namespace.svc`. The error is upstream's text.
-pub fn resolve(reader: &dyn ObjectReader, host: &str, port: u16) -> Result<(String, u16), String> {
+/// `host` is `name.namespace.svc`.
+pub fn resolve(reader: &dyn ObjectReader, host: &str, port: u16) -> Result<(String, u16), ServiceError> {
     let mut parts = host.split('.');
     let (name, namespace) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let service = reader.get(&SERVICES, namespace, name).ok_or_else(|| format!("service {name:?} not found"))?;
+    let service = reader.get(&SERVICES, namespace, name).ok_or_else(|| ServiceError::NotFound(name.to_owned()))?;
     if text(&service, "/spec/type") == "ExternalName" {
         return Ok((text(&service, "/spec/externalName").to_owned(), port));
     }
     let wanted = items(&service, "/spec/ports")
         .iter()
         .find(|candidate| candidate.get("port").and_then(Value::as_u64) == Some(port.into()))
-        .ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+        .ok_or_else(|| ServiceError::NoPort { service: name.to_owned(), port })?;
     let port_name = text(wanted, "/name");
     let mut addresses = Vec::new();
     for slice in reader.list(&ENDPOINT_SLICES, namespace) {
@@ -40,5 +41,5 @@ pub fn resolve(reader: &dyn ObjectReader, host: &str, port: u16) -> Result<(Stri
     addresses
         .choose(&mut rand::rng())
         .map(|(address, port)| (address.to_string(), *port))
-        .ok_or_else(|| format!("no endpoints available for service {name:?}"))
+        .ok_or_else(|| ServiceError::NoEndpoints(name.to_owned()))
 }

@@ -90,7 +90,8 @@ pub(super) async fn exchange(
 ) -> Result<Response<Body>, String> {
     let host = remote.service.host();
     let tls = remote.tls.clone()?;
-    let (address, port) = ferry_admission::resolve_service(&*core.cache, &host, remote.service.port)?;
+    let (address, port) = ferry_admission::resolve_service(&*core.cache, &host, remote.service.port)
+        .map_err(|error| error.to_string())?;
     let dial = async {
         let tcp = TcpStream::connect((address.as_str(), port)).await?;
         tcp.set_nodelay(true)?;

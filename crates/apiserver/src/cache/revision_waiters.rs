@@ -54,7 +54,7 @@ impl RevisionWaiters {
             let number = waiting.next;
             waiting.next += 1;
             waiting.by_revision.insert((revision, number), sender);
-            (arrived, Waiter { reached: self, key: (revision, number) })
+            (arrived, Waiter { waiters: self, key: (revision, number) })
         };
         let _ = arrived.await;
         drop(place);
@@ -63,14 +63,14 @@ impl RevisionWaiters {
 
 /// Gives the place up when the wait is.
 struct Waiter<'a> {
-    reached: &'a RevisionWaiters,
+    waiters: &'a RevisionWaiters,
     key: (Revision, u64),
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if self.reached.newest() < self.key.0 {
-            self.reached.waiting.lock().by_revision.remove(&self.key);
+        if self.waiters.newest() < self.key.0 {
+            self.waiters.waiting.lock().by_revision.remove(&self.key);
         }
     }
 }
@@ -83,23 +83,23 @@ mod tests {
 
     #[tokio::test]
     async fn each_is_woken_for_its_own_revision_and_leaves_nothing_behind() {
-        let reached = RevisionWaiters::default();
-        let mut five = std::pin::pin!(reached.wait_for(5));
-        let mut also_five = std::pin::pin!(reached.wait_for(5));
+        let waiters = RevisionWaiters::default();
+        let mut five = std::pin::pin!(waiters.wait_for(5));
+        let mut also_five = std::pin::pin!(waiters.wait_for(5));
         assert!(futures::poll!(&mut five).is_pending() && futures::poll!(&mut also_five).is_pending());
         {
-            let mut given_up = std::pin::pin!(reached.wait_for(9));
+            let mut given_up = std::pin::pin!(waiters.wait_for(9));
             assert!(futures::poll!(&mut given_up).is_pending());
-            assert_eq!(reached.waiting.lock().by_revision.len(), 3);
+            assert_eq!(waiters.waiting.lock().by_revision.len(), 3);
         }
-        assert_eq!(reached.waiting.lock().by_revision.len(), 2);
-        reached.advance(4);
+        assert_eq!(waiters.waiting.lock().by_revision.len(), 2);
+        waiters.advance(4);
         assert!(futures::poll!(&mut five).is_pending());
-        reached.advance(6);
+        waiters.advance(6);
         assert_eq!((futures::poll!(&mut five), futures::poll!(&mut also_five)), (Poll::Ready(()), Poll::Ready(())));
-        reached.advance(3);
-        assert_eq!(reached.newest(), 6);
-        reached.wait_for(6).await;
-        assert!(reached.waiting.lock().by_revision.is_empty());
+        waiters.advance(3);
+        assert_eq!(waiters.newest(), 6);
+        waiters.wait_for(6).await;
+        assert!(waiters.waiting.lock().by_revision.is_empty());
     }
 }

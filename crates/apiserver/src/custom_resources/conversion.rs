@@ -168,7 +168,8 @@ async fn convert(
         "request": {"uid": uid, "desiredAPIVersion": to, "objects": given},
     });
     let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
-    let answer = core.converter.post(config, PATIENCE, question.to_string().into()).await.map_err(failed)?;
+    let answer = core.converter.post(config, PATIENCE, question.to_string().into()).await;
+    let answer = answer.map_err(|error| failed(error.to_string()))?;
     let answer = ferry_schema::decode::answer(&answer).map_err(|why| failed(why.to_string()))?;
     check(&answer, &uid).map_err(failed)?;
     let converted = object::items(&answer, "/response/convertedObjects").to_vec();

@@ -78,7 +78,7 @@ async fn token_review(core: &Core, context: &RequestContext, review: &mut Value)
     let notes = ferry_auth::Notes::default();
     review["status"] = match core.authentication.review(&token, &audiences, &notes).await {
         Ok(identity) => json!({"authenticated": true, "user": identity.user, "audiences": identity.audiences}),
-        Err(error) => json!({"user": {}, "error": error}),
+        Err(error) => json!({"user": {}, "error": error.to_string()}),
     };
     audit::noted(context, &notes);
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ferry_cel::CompileError;
 use ferry_meta::object::{items, text};
 use serde::Deserialize;
 use serde_json::Value;
@@ -36,14 +37,58 @@ pub struct OidcFlags {
     pub signing_algorithms: Vec<String>,
 }
 
-pub(super) fn check_issuer(url: &str) -> Result<(), String> {
+/// Why a provider cannot be used as it is configured.
+#[derive(Debug, thiserror::Error)]
+pub enum OidcError {
+    #[error("issuer {0:?}: URL scheme must be https")]
+    Scheme(String),
+    #[error("issuer {0:?}: it must not hold a query, a fragment or a user")]
+    Issuer(String),
+    #[error("--oidc-client-id is required with --oidc-issuer-url")]
+    NoClientId,
+    #[error("--oidc-signing-algs: {0:?} is not one of {known:?}", known = ALGORITHMS)]
+    Algorithm(String),
+    #[error("--oidc-required-claim {0:?} is no key=value")]
+    RequiredClaim(String),
+    #[error("it is no AuthenticationConfiguration of apiserver.config.k8s.io/v1")]
+    Kind,
+    #[error("anonymous: {0}")]
+    Anonymous(serde_json::Error),
+    #[error("anonymous.conditions: must be empty while anonymous is not enabled")]
+    AnonymousConditions,
+    /// One of several providers, by its place in the file.
+    #[error("jwt[{index}]: {why}")]
+    Provider { index: usize, why: Box<OidcError> },
+    #[error("jwt[{index}].issuer.url: {issuer:?} is there twice")]
+    DuplicateIssuer { index: usize, issuer: String },
+    #[error("issuer.egressSelectorType: this server has no egress selectors")]
+    EgressSelector,
+    #[error("issuer.audiences: at least one is required")]
+    NoAudience,
+    #[error("issuer.audienceMatchPolicy: must be MatchAny for several audiences")]
+    NoAudiencePolicy,
+    #[error("issuer.audienceMatchPolicy: {0:?} is not MatchAny")]
+    AudiencePolicy(String),
+    #[error("{text}: {why}")]
+    Expression { text: String, why: CompileError },
+    #[error("{0}/prefix: required where a claim is given")]
+    NoPrefix(String),
+    #[error("{0}: claim and expression exclude each other")]
+    ClaimAndExpression(String),
+    #[error("{0}: a rule has either a claim or an expression")]
+    Rule(String),
+    #[error("claimMappings.username: claim or expression is required")]
+    NoUsername,
+}
+
+pub(super) fn check_issuer(url: &str) -> Result<(), OidcError> {
     // Plain HTTP is for tests on loopback; nobody else can stand between.
     let loopback = url.starts_with("http://127.0.0.1:") && cfg!(any(test, feature = "testing"));
     if !url.starts_with("https://") && !loopback {
-        return Err(format!("issuer {url:?}: URL scheme must be https"));
+        return Err(OidcError::Scheme(url.to_owned()));
     }
     if url.contains(['?', '#', '@']) {
-        return Err(format!("issuer {url:?}: it must not hold a query, a fragment or a user"));
+        return Err(OidcError::Issuer(url.to_owned()));
     }
     Ok(())
 }
@@ -53,14 +98,14 @@ pub(super) fn discovery_of(issuer: &str) -> String {
 }
 
 impl Provider {
-    pub fn of_flags(flags: &OidcFlags) -> Result<Self, String> {
+    pub fn of_flags(flags: &OidcFlags) -> Result<Self, OidcError> {
         check_issuer(&flags.issuer_url)?;
         if flags.client_id.is_empty() {
-            return Err("--oidc-client-id is required with --oidc-issuer-url".into());
+            return Err(OidcError::NoClientId);
         }
         for algorithm in &flags.signing_algorithms {
             if !ALGORITHMS.contains(&algorithm.as_str()) {
-                return Err(format!("--oidc-signing-algs: {algorithm:?} is not one of {ALGORITHMS:?}"));
+                return Err(OidcError::Algorithm(algorithm.clone()));
             }
         }
         let claim = if flags.username_claim.is_empty() { "sub" } else { &flags.username_claim };
@@ -72,9 +117,7 @@ impl Provider {
         };
         let mut claim_rules = Vec::new();
         for required in &flags.required_claims {
-            let (name, value) = required
-                .split_once('=')
-                .ok_or_else(|| format!("--oidc-required-claim {required:?} is no key=value"))?;
+            let (name, value) = required.split_once('=').ok_or_else(|| OidcError::RequiredClaim(required.clone()))?;
             claim_rules.push(Rule::Claim { name: name.to_owned(), required: value.to_owned() });
         }
         let groups = (!flags.groups_claim.is_empty())
@@ -128,18 +171,18 @@ pub struct AuthenticationConfig {
 }
 
 impl AuthenticationConfig {
-    pub fn parse(file: &Value) -> Result<Self, String> {
+    pub fn parse(file: &Value) -> Result<Self, OidcError> {
         let version = text(file, "/apiVersion");
         if !matches!(version, "apiserver.config.k8s.io/v1" | "apiserver.config.k8s.io/v1beta1")
             || text(file, "/kind") != "AuthenticationConfiguration"
         {
-            return Err("it is no AuthenticationConfiguration of apiserver.config.k8s.io/v1".into());
+            return Err(OidcError::Kind);
         }
         let anonymous = match file.get("anonymous").filter(|v| !v.is_null()) {
             Some(value) => {
-                let parsed = AnonymousConfig::deserialize(value).map_err(|error| format!("anonymous: {error}"))?;
+                let parsed = AnonymousConfig::deserialize(value).map_err(OidcError::Anonymous)?;
                 if !parsed.enabled && !parsed.conditions.is_empty() {
-                    return Err("anonymous.conditions: must be empty while anonymous is not enabled".into());
+                    return Err(OidcError::AnonymousConditions);
                 }
                 Some(parsed)
             }
@@ -147,9 +190,9 @@ impl AuthenticationConfig {
         };
         let mut providers: Vec<Provider> = Vec::new();
         for (index, jwt) in items(file, "/jwt").iter().enumerate() {
-            let provider = read(jwt).map_err(|why| format!("jwt[{index}]: {why}"))?;
+            let provider = read(jwt).map_err(|why| OidcError::Provider { index, why: Box::new(why) })?;
             if providers.iter().any(|known| known.issuer == provider.issuer) {
-                return Err(format!("jwt[{index}].issuer.url: {:?} is there twice", provider.issuer));
+                return Err(OidcError::DuplicateIssuer { index, issuer: provider.issuer });
             }
             providers.push(provider);
         }
@@ -157,7 +200,7 @@ impl AuthenticationConfig {
     }
 }
 
-fn read(jwt: &Value) -> Result<Provider, String> {
+fn read(jwt: &Value) -> Result<Provider, OidcError> {
     let issuer = text(jwt, "/issuer/url").to_owned();
     check_issuer(&issuer)?;
     let discovery_url = match text(jwt, "/issuer/discoveryURL") {
@@ -168,35 +211,35 @@ fn read(jwt: &Value) -> Result<Provider, String> {
         }
     };
     if !text(jwt, "/issuer/egressSelectorType").is_empty() {
-        return Err("issuer.egressSelectorType: this server has no egress selectors".into());
+        return Err(OidcError::EgressSelector);
     }
     let audiences: Vec<String> =
         items(jwt, "/issuer/audiences").iter().filter_map(|a| a.as_str().map(str::to_owned)).collect();
     match (audiences.len(), text(jwt, "/issuer/audienceMatchPolicy")) {
-        (0, _) => return Err("issuer.audiences: at least one is required".into()),
+        (0, _) => return Err(OidcError::NoAudience),
         (1, "" | "MatchAny") | (_, "MatchAny") => {}
-        (_, "") => return Err("issuer.audienceMatchPolicy: must be MatchAny for several audiences".into()),
-        (_, other) => return Err(format!("issuer.audienceMatchPolicy: {other:?} is not MatchAny")),
+        (_, "") => return Err(OidcError::NoAudiencePolicy),
+        (_, other) => return Err(OidcError::AudiencePolicy(other.to_owned())),
     }
-    let compile = |text: &str, variable: &str| -> Result<Arc<Expression>, String> {
-        Expression::compile(text, variable).map_err(|why| format!("{text}: {why}"))
+    let compile = |text: &str, variable: &str| -> Result<Arc<Expression>, OidcError> {
+        Expression::compile(text, variable).map_err(|why| OidcError::Expression { text: text.to_owned(), why })
     };
-    let source = |pointer: &str, prefix: bool| -> Result<Option<Source>, String> {
+    let source = |pointer: &str, prefix: bool| -> Result<Option<Source>, OidcError> {
         let Some(value) = jwt.pointer(pointer).filter(|v| !v.is_null()) else { return Ok(None) };
         let (claim, expression) = (text(value, "/claim"), text(value, "/expression"));
         match (claim.is_empty(), expression.is_empty()) {
             (true, true) => Ok(None),
             (false, true) if prefix && value.get("prefix").and_then(Value::as_str).is_none() => {
-                Err(format!("{pointer}/prefix: required where a claim is given"))
+                Err(OidcError::NoPrefix(pointer.to_owned()))
             }
             (false, true) => {
                 Ok(Some(Source::Claim { name: claim.to_owned(), prefix: text(value, "/prefix").to_owned() }))
             }
             (true, false) => Ok(Some(Source::Expression(compile(expression, "claims")?))),
-            (false, false) => Err(format!("{pointer}: claim and expression exclude each other")),
+            (false, false) => Err(OidcError::ClaimAndExpression(pointer.to_owned())),
         }
     };
-    let rules = |pointer: &str, variable: &str| -> Result<Vec<Rule>, String> {
+    let rules = |pointer: &str, variable: &str| -> Result<Vec<Rule>, OidcError> {
         let mut rules = Vec::new();
         for rule in items(jwt, pointer) {
             let (claim, expression) = (text(rule, "/claim"), text(rule, "/expression"));
@@ -208,7 +251,7 @@ fn read(jwt: &Value) -> Result<Provider, String> {
                     expression: compile(expression, variable)?,
                     message: text(rule, "/message").to_owned(),
                 },
-                _ => return Err(format!("{pointer}: a rule has either a claim or an expression")),
+                _ => return Err(OidcError::Rule(pointer.to_owned())),
             });
         }
         Ok(rules)
@@ -218,8 +261,7 @@ fn read(jwt: &Value) -> Result<Provider, String> {
         let expression = compile(text(mapping, "/valueExpression"), "claims")?;
         extra.push((text(mapping, "/key").to_owned(), expression));
     }
-    let username =
-        source("/claimMappings/username", true)?.ok_or("claimMappings.username: claim or expression is required")?;
+    let username = source("/claimMappings/username", true)?.ok_or(OidcError::NoUsername)?;
     let ca = text(jwt, "/issuer/certificateAuthority");
     Ok(Provider {
         discovery_url,

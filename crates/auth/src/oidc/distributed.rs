@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::Provider;
-use super::config::{check_issuer, discovery_of};
+use super::config::{OidcError, check_issuer, discovery_of};
 use super::jwk::Jws;
 use super::mapping::Source;
 use super::published::{PATIENCE, Published};
@@ -44,7 +44,7 @@ impl Distributed {
         let jws = Jws::parse(&token).ok_or_else(no_token)?;
         let issuer = jws.claims.get("iss").and_then(Value::as_str).ok_or_else(no_token)?;
         let unknown = |why: String| format!("verifying untrusted issuer {issuer} failed: {why}");
-        let published = self.issuer(issuer).map_err(unknown)?;
+        let published = self.issuer(issuer).map_err(|error| unknown(error.to_string()))?;
         if !published.is_known() {
             published.discover(remote).await.map_err(unknown)?;
         }
@@ -58,7 +58,7 @@ impl Distributed {
         Ok(Some(expanded))
     }
 
-    fn issuer(&self, issuer: &str) -> Result<Arc<Published>, String> {
+    fn issuer(&self, issuer: &str) -> Result<Arc<Published>, OidcError> {
         check_issuer(issuer)?;
         let mut issuers = self.issuers.lock();
         if let Some(known) = issuers.get(issuer) {

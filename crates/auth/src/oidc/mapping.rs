@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ferry_cel::{Budget, Environment, PER_CALL_LIMIT, Program, Type};
+use ferry_cel::{Budget, CompileError, Environment, PER_CALL_LIMIT, Program, Type};
 use ferry_meta::UserInfo;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub(super) struct Expression(Program);
 
 impl Expression {
     /// `variable` is `claims` or `user`.
-    pub(super) fn compile(text: &str, variable: &str) -> Result<Arc<Self>, String> {
+    pub(super) fn compile(text: &str, variable: &str) -> Result<Arc<Self>, CompileError> {
         let environment = Environment::new().variable(variable, Type::Dyn);
         environment.compile(text).map(|program| Arc::new(Self(program)))
     }

@@ -18,9 +18,9 @@ use ferry_outbound::Remote;
 use ferry_tasks::Tasks;
 use tokio::sync::watch;
 
-pub use config::{AnonymousConfig, AuthenticationConfig, OidcFlags, Provider};
+pub use config::{AnonymousConfig, AuthenticationConfig, OidcError, OidcFlags, Provider};
 
-use crate::authenticate::{TokenAuthenticator, TokenIdentity};
+use crate::authenticate::{TokenAuthenticator, TokenError, TokenIdentity};
 use crate::chain::own_audiences;
 use distributed::Distributed;
 use jwk::Jws;
@@ -41,8 +41,12 @@ pub struct Oidc {
 
 impl Oidc {
     /// Finds the provider's keys in the background; until then its tokens are refused.
-    pub fn start(provider: Provider, audiences: Vec<String>, tasks: &Tasks) -> Result<Arc<Self>, String> {
-        let remote = Remote::new(&provider.issuer, provider.ca.as_deref(), tasks).map_err(|why| why.to_string())?;
+    pub fn start(
+        provider: Provider,
+        audiences: Vec<String>,
+        tasks: &Tasks,
+    ) -> Result<Arc<Self>, ferry_outbound::Error> {
+        let remote = Remote::new(&provider.issuer, provider.ca.as_deref(), tasks)?;
         let oidc = Arc::new(Self {
             published: Published::new(&provider.issuer, &provider.discovery_url),
             distributed: Distributed::default(),
@@ -67,7 +71,7 @@ impl Oidc {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    async fn identity(&self, token: &str, asked: &[String], now: i64) -> Result<Option<TokenIdentity>, String> {
+    async fn identity(&self, token: &str, asked: &[String], now: i64) -> Result<Option<TokenIdentity>, TokenError> {
         let Some(jws) = Jws::parse(token).filter(|_| token.len() <= LONGEST) else { return Ok(None) };
         if text(&jws.claims, "/iss") != self.provider.issuer {
             return Ok(None);
@@ -79,16 +83,16 @@ impl Oidc {
             .distributed
             .expand(provider, remote, &jws.claims, now)
             .await
-            .map_err(|why| format!("oidc: could not expand distributed claims: {why}"))?;
+            .map_err(|why| TokenError::Claim(format!("oidc: could not expand distributed claims: {why}")))?;
         let claims = expanded.as_ref().unwrap_or(&jws.claims);
-        let user = self.provider.user(claims)?;
+        let user = self.provider.user(claims).map_err(TokenError::Claim)?;
         Ok(Some(TokenIdentity { user, audiences }))
     }
 }
 
 #[async_trait::async_trait]
 impl TokenAuthenticator for Oidc {
-    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String> {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, TokenError> {
         self.identity(token, audiences, ferry_meta::time::now().as_second()).await
     }
 }

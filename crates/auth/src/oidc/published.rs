@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::jwk::{Jws, Key};
+use crate::authenticate::TokenError;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Keys are asked for again after this at the earliest: anyone can send a token with an unknown key.
@@ -66,23 +67,27 @@ impl Published {
     }
 
     /// Whether a token's signature is good. Keys change: an unknown one is looked for once.
-    async fn verify_signature(&self, remote: &Remote, jws: &Jws<'_>, algorithms: &[String]) -> Result<(), String> {
-        let Some(known) = self.keys.load_full() else { return Err("oidc: authenticator not initialized".into()) };
+    async fn verify_signature(&self, remote: &Remote, jws: &Jws<'_>, algorithms: &[String]) -> Result<(), TokenError> {
+        let Some(known) = self.keys.load_full() else {
+            return Err(TokenError::Unanswered("oidc: authenticator not initialized".to_owned()));
+        };
         if jws.verify(&known.keys, algorithms) {
             return Ok(());
         }
-        let failed =
-            || "oidc: verify token: failed to verify signature: failed to verify id token signature".to_owned();
+        let failed = TokenError::Signature(
+            "oidc: verify token: failed to verify signature: failed to verify id token signature",
+        );
         if known.fetched.elapsed() < REFRESH || jws.is_known(&known.keys) {
-            return Err(failed());
+            return Err(failed);
         }
         let _one = self.refreshing.lock().await;
         let newest = self.keys.load_full().unwrap_or(known.clone());
         if Arc::ptr_eq(&newest, &known) {
-            self.load(remote, known.uri.clone()).await.map_err(|why| format!("oidc: fetching keys: {why}"))?;
+            let loaded = self.load(remote, known.uri.clone()).await;
+            loaded.map_err(|why| TokenError::Unanswered(format!("oidc: fetching keys: {why}")))?;
         }
         let keys = self.keys.load_full().unwrap_or(known);
-        if jws.verify(&keys.keys, algorithms) { Ok(()) } else { Err(failed()) }
+        if jws.verify(&keys.keys, algorithms) { Ok(()) } else { Err(failed) }
     }
 
     /// Whether a token is good at this time for one of the audiences.
@@ -93,7 +98,7 @@ impl Published {
         algorithms: &[String],
         audiences: &[String],
         now: i64,
-    ) -> Result<(), String> {
+    ) -> Result<(), TokenError> {
         self.verify_signature(remote, jws, algorithms).await?;
         let claims = &jws.claims;
         let theirs: Vec<&str> = match claims.get("aud") {
@@ -102,15 +107,17 @@ impl Published {
             _ => Vec::new(),
         };
         if !audiences.iter().any(|own| theirs.contains(&own.as_str())) {
-            return Err(format!("oidc: verify token: oidc: expected audience in {audiences:?} got {theirs:?}"));
+            let why = format!("oidc: verify token: oidc: expected audience in {audiences:?} got {theirs:?}");
+            return Err(TokenError::Audience(why));
         }
         let seconds = |claim: &str| claims.get(claim).and_then(Value::as_f64).map(|s| s as i64);
         match seconds("exp") {
             Some(until) if now <= until => {}
-            _ => return Err("oidc: verify token: oidc: token is expired".into()),
+            _ => return Err(TokenError::Time("oidc: verify token: oidc: token is expired")),
         }
         if seconds("nbf").is_some_and(|from| now + EARLY_SECONDS < from) {
-            return Err("oidc: verify token: oidc: current time is before the nbf (not before) time".into());
+            let early = "oidc: verify token: oidc: current time is before the nbf (not before) time";
+            return Err(TokenError::Time(early));
         }
         Ok(())
     }

@@ -88,10 +88,11 @@ async fn good_tokens_name_their_users_and_bad_ones_are_refused() {
         (json!({"email": 7}), "no string"),
         (json!({"groups": {"a": 1}}), "groups"),
     ] {
-        let error = check(change.clone(), &key).await.expect_err("refused");
+        let error = check(change.clone(), &key).await.expect_err("refused").to_string();
         assert!(error.contains(why), "{change}: {error}");
     }
-    assert!(check(json!({}), &self::key()).await.expect_err("refused").contains("signature"), "another key");
+    let error = check(json!({}), &self::key()).await.expect_err("another key");
+    assert!(matches!(error, TokenError::Signature(_)), "{error}");
     // What the header says about the algorithm is never believed.
     use base64::Engine;
     let encode = |text: String| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
@@ -143,7 +144,7 @@ fn structured_configurations_are_checked() {
     ] {
         let mut bad = good.clone();
         *bad.pointer_mut(pointer).expect("a place") = value;
-        let error = AuthenticationConfig::parse(&file(bad)).err().expect("refused");
+        let error = AuthenticationConfig::parse(&file(bad)).err().expect("refused").to_string();
         assert!(error.contains(why), "{error}");
     }
     let anonymous = json!({
@@ -218,7 +219,7 @@ async fn groups_may_be_elsewhere() {
         }
         let token = key.sign(&claims).expect("a token");
         let identity = oidc.authenticate_token(&token, &["api".to_owned()]).await?;
-        Ok::<_, String>(identity.expect("ours").user.groups)
+        Ok::<_, TokenError>(identity.expect("ours").user.groups)
     };
     *served.lock() = sign(json!({}), &claims_key);
     assert_eq!(ask(json!({})).await.expect("valid"), ["oidc:far", "oidc:away"]);
@@ -231,7 +232,7 @@ async fn groups_may_be_elsewhere() {
         (json!({"_claim_names": "groups"}), "distributed claim names"),
         (json!({"_claim_sources": {"there": {"endpoint": format!("{source}/nothing")}}}), "404"),
     ] {
-        let error = ask(change.clone()).await.expect_err("refused");
+        let error = ask(change.clone()).await.expect_err("refused").to_string();
         assert!(
             error.starts_with("oidc: could not expand distributed claims") && error.contains(why),
             "{change}: {error}"
@@ -249,7 +250,7 @@ async fn groups_may_be_elsewhere() {
         ),
     ] {
         *served.lock() = token;
-        let error = ask(json!({})).await.expect_err("refused");
+        let error = ask(json!({})).await.expect_err("refused").to_string();
         assert!(error.contains(why), "{why}: {error}");
     }
     tasks.stop(Duration::from_secs(10)).await;

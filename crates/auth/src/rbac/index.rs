@@ -11,9 +11,20 @@ use super::aggregate::aggregated_rules;
 use super::rule::{PolicyRule, rules_of};
 use crate::resources::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES};
 
-/// A binding with the rules it gives; `Err` has the text of the role that is missing.
+/// Why a binding gives nobody anything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RoleError {
+    #[error("clusterrole.rbac.authorization.k8s.io {0:?} not found")]
+    NoClusterRole(String),
+    #[error("role.rbac.authorization.k8s.io {0:?} not found")]
+    NoRole(String),
+    #[error("unsupported role reference kind: {0:?}")]
+    Kind(String),
+}
+
+/// A binding with the rules it gives.
 pub(super) struct Binding {
-    pub(super) rules: Result<Arc<Vec<PolicyRule>>, String>,
+    pub(super) rules: Result<Arc<Vec<PolicyRule>>, RoleError>,
     /// `ClusterRoleBinding "x" of ClusterRole "y"`.
     title: String,
     /// The binding's own namespace, where a service account without one lives.
@@ -152,20 +163,22 @@ impl Index {
         Binding { rules: self.role_rules(namespace, kind, role), title, namespace: namespace.to_owned(), subjects }
     }
 
-    /// The rules of the role that a binding refers to; the error is the text for a role that is not there.
-    pub(super) fn role_rules(&self, namespace: &str, kind: &str, role: &str) -> Result<Arc<Vec<PolicyRule>>, String> {
+    /// The rules of the role that a binding refers to.
+    pub(super) fn role_rules(
+        &self,
+        namespace: &str,
+        kind: &str,
+        role: &str,
+    ) -> Result<Arc<Vec<PolicyRule>>, RoleError> {
         match kind {
-            "ClusterRole" => self
-                .cluster_roles
-                .get(role)
-                .cloned()
-                .ok_or_else(|| format!("clusterrole.rbac.authorization.k8s.io {role:?} not found")),
-            "Role" => self
-                .roles
-                .get(&(namespace.to_owned(), role.to_owned()))
-                .cloned()
-                .ok_or_else(|| format!("role.rbac.authorization.k8s.io {role:?} not found")),
-            other => Err(format!("unsupported role reference kind: {other:?}")),
+            "ClusterRole" => {
+                self.cluster_roles.get(role).cloned().ok_or_else(|| RoleError::NoClusterRole(role.to_owned()))
+            }
+            "Role" => {
+                let known = self.roles.get(&(namespace.to_owned(), role.to_owned()));
+                known.cloned().ok_or_else(|| RoleError::NoRole(role.to_owned()))
+            }
+            other => Err(RoleError::Kind(other.to_owned())),
         }
     }
 

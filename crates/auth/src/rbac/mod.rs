@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 pub use aggregate::aggregated_rules;
 pub use covers::{compact, uncovered};
 pub use escalation::{changes_only_references, check_write};
+pub use index::RoleError;
 pub use rule::{PolicyRule, rules_of};
 
 use crate::authorize::{Attributes, Authorizer, Decision};
@@ -68,7 +69,7 @@ impl Rbac {
                     return Decision::Allow { reason: binding.reason(attributes.user) };
                 }
                 Ok(_) => {}
-                Err(error) => errors.push(error.clone()),
+                Err(error) => errors.push(error.to_string()),
             }
         }
         if errors.is_empty() {
@@ -84,14 +85,14 @@ impl Rbac {
         for binding in self.index().bindings(user, namespace) {
             match &binding.rules {
                 Ok(rules) => list.rules.extend(rules.iter().cloned()),
-                Err(error) => list.errors.push(error.clone()),
+                Err(error) => list.errors.push(error.to_string()),
             }
         }
         list
     }
 
     /// The rules of the role that a binding in `namespace` refers to.
-    pub fn role_rules(&self, namespace: &str, kind: &str, name: &str) -> Result<Arc<Vec<PolicyRule>>, String> {
+    pub fn role_rules(&self, namespace: &str, kind: &str, name: &str) -> Result<Arc<Vec<PolicyRule>>, RoleError> {
         self.index().role_rules(namespace, kind, name)
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::keys::{Unverified, VerifyingKey};
-use crate::authenticate::{Notes, TokenAuthenticator, TokenIdentity};
+use crate::authenticate::{Notes, TokenAuthenticator, TokenError, TokenIdentity};
 use crate::chain::own_audiences;
 use crate::resources::{SECRETS, SERVICE_ACCOUNTS};
 
@@ -49,38 +49,47 @@ impl LegacyTokens {
         (Self { keys, reader, audiences, used }, uses)
     }
 
-    fn user(&self, token: &str, claims: &Value, today: jiff::civil::Date, notes: &Notes) -> Result<UserInfo, String> {
-        let claim = |name: &str| {
+    fn user(
+        &self,
+        token: &str,
+        claims: &Value,
+        today: jiff::civil::Date,
+        notes: &Notes,
+    ) -> Result<UserInfo, TokenError> {
+        let claim = |name: &str, shown: &str| {
             let value = claims.get(format!("kubernetes.io/serviceaccount/{name}")).and_then(Value::as_str);
-            value.filter(|value| !value.is_empty())
+            let value = value.filter(|value| !value.is_empty());
+            value.ok_or_else(|| TokenError::Claim(format!("{shown} claim is missing")))
         };
-        let namespace = claim("namespace").ok_or("namespace claim is missing")?;
-        let secret_name = claim("secret.name").ok_or("secretName claim is missing")?;
-        let name = claim("service-account.name").ok_or("serviceAccountName claim is missing")?;
-        let account_uid = claim("service-account.uid").ok_or("serviceAccountUID claim is missing")?;
+        let invalidated = |text: &str| TokenError::Invalidated(text.to_owned());
+        let namespace = claim("namespace", "namespace")?;
+        let secret_name = claim("secret.name", "secretName")?;
+        let name = claim("service-account.name", "serviceAccountName")?;
+        let account_uid = claim("service-account.uid", "serviceAccountUID")?;
         let user = UserInfo::service_account(namespace, name, account_uid);
         if text(claims, "/sub") != user.name {
-            return Err("sub claim is invalid".into());
+            return Err(TokenError::Claim("sub claim is invalid".to_owned()));
         }
         let is_deleted = |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
         let secret = self
             .reader
             .get(&SECRETS, namespace, secret_name)
             .filter(|secret| !is_deleted(secret))
-            .ok_or("Token has been invalidated")?;
+            .ok_or_else(|| invalidated("Token has been invalidated"))?;
         let kept = base64::engine::general_purpose::STANDARD.decode(text(&secret, "/data/token")).unwrap_or_default();
         if aws_lc_rs::constant_time::verify_slices_are_equal(&kept, token.as_bytes()).is_err() {
-            return Err("Token does not match server's copy".into());
+            return Err(invalidated("Token does not match server's copy"));
         }
         let account = self
             .reader
             .get(&SERVICE_ACCOUNTS, namespace, name)
-            .ok_or_else(|| format!("serviceaccounts {name:?} not found"))?;
+            .ok_or_else(|| invalidated(&format!("serviceaccounts {name:?} not found")))?;
         if is_deleted(&account) {
-            return Err(format!("ServiceAccount {namespace}/{name} has been deleted"));
+            return Err(invalidated(&format!("ServiceAccount {namespace}/{name} has been deleted")));
         }
         if uid(&account) != account_uid {
-            return Err(format!("ServiceAccount UID ({}) does not match claim ({account_uid})", uid(&account)));
+            let found = uid(&account);
+            return Err(invalidated(&format!("ServiceAccount UID ({found}) does not match claim ({account_uid})")));
         }
         let label =
             |key: &str| secret.pointer("/metadata/labels")?.get(key)?.as_str().filter(|value| !value.is_empty());
@@ -96,9 +105,9 @@ impl LegacyTokens {
         }
         if label(INVALID_SINCE).is_some() {
             notes.annotate("authentication.k8s.io/legacy-token-invalidated", format!("{secret_name}/{namespace}"));
-            return Err(format!(
+            return Err(TokenError::Invalidated(format!(
                 "the token in secret {namespace}/{secret_name} for service account {namespace}/{name} has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '{INVALID_SINCE}' label from the secret to temporarily allow use of this token"
-            ));
+            )));
         }
         // Secrets that an account names were made for it, in the days when every account got one.
         if items(&account, "/secrets").iter().any(|one| text(one, "/name") == secret_name) {
@@ -113,7 +122,7 @@ impl LegacyTokens {
 
 #[async_trait::async_trait]
 impl TokenAuthenticator for LegacyTokens {
-    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String> {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, TokenError> {
         self.authenticate_noting(token, audiences, &Notes::default()).await
     }
 
@@ -122,13 +131,13 @@ impl TokenAuthenticator for LegacyTokens {
         token: &str,
         audiences: &[String],
         notes: &Notes,
-    ) -> Result<Option<TokenIdentity>, String> {
+    ) -> Result<Option<TokenIdentity>, TokenError> {
         let Some(unverified) = Unverified::parse(token) else { return Ok(None) };
         if text(&unverified.claims, "/iss") != ISSUER {
             return Ok(None);
         }
         if !unverified.verify(&self.keys) {
-            return Err("failed to verify token signature".into());
+            return Err(TokenError::Signature("failed to verify token signature"));
         }
         let Some(audiences) = own_audiences(audiences, &self.audiences) else { return Ok(None) };
         let today = ferry_meta::time::now().to_zoned(jiff::tz::TimeZone::UTC).date();

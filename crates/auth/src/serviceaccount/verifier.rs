@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::keys::{Unverified, VerifyingKey};
 use crate::CREDENTIAL_ID;
-use crate::authenticate::{TokenAuthenticator, TokenIdentity};
+use crate::authenticate::{TokenAuthenticator, TokenError, TokenIdentity};
 use crate::resources::{NODES, PODS, SECRETS, SERVICE_ACCOUNTS};
 
 /// Clocks of machines differ; and an object deleted this recently still vouches for its tokens.
@@ -63,7 +63,7 @@ impl ServiceAccountTokens {
         &self.keys
     }
 
-    fn identity(&self, token: &str, audiences: &[String], now: i64) -> Result<Option<TokenIdentity>, String> {
+    fn identity(&self, token: &str, audiences: &[String], now: i64) -> Result<Option<TokenIdentity>, TokenError> {
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let remembered = self.verified.lock().get(&digest);
         let claims = match remembered {
@@ -74,7 +74,7 @@ impl ServiceAccountTokens {
                     return Ok(None);
                 }
                 if !unverified.verify(&self.keys) {
-                    return Err("failed to verify token signature".into());
+                    return Err(TokenError::Signature("failed to verify token signature"));
                 }
                 let claims = Arc::new(unverified.claims);
                 self.verified.lock().put(digest, claims.clone());
@@ -85,34 +85,37 @@ impl ServiceAccountTokens {
         Ok(Some(TokenIdentity { user: self.user(&claims, now)?, audiences }))
     }
 
-    fn user(&self, claims: &Value, now: i64) -> Result<UserInfo, String> {
+    fn user(&self, claims: &Value, now: i64) -> Result<UserInfo, TokenError> {
+        let wrong = |text: &str| TokenError::Claim(text.to_owned());
         let seconds = |claim: &str| {
             claims.get(claim).and_then(|v| v.as_i64().or_else(|| v.as_f64().map(|seconds| seconds as i64)))
         };
-        let expires = seconds("exp").ok_or("service account token has no expiry")?;
+        let expires = seconds("exp").ok_or_else(|| wrong("service account token has no expiry"))?;
         if now > expires.saturating_add(LEEWAY_SECONDS) {
-            return Err("service account token has expired".into());
+            return Err(TokenError::Time("service account token has expired"));
         }
         if [seconds("nbf"), seconds("iat")].into_iter().flatten().any(|from| now < from.saturating_sub(LEEWAY_SECONDS))
         {
-            return Err("service account token is not valid yet".into());
+            return Err(TokenError::Time("service account token is not valid yet"));
         }
-        let private = claims.get("kubernetes.io").ok_or("service account token has no private claims")?;
+        let private =
+            claims.get("kubernetes.io").ok_or_else(|| wrong("service account token has no private claims"))?;
         let namespace = text(private, "/namespace");
         let (name, account_uid) = (text(private, "/serviceaccount/name"), text(private, "/serviceaccount/uid"));
         let mut user = UserInfo::service_account(namespace, name, account_uid);
         if text(claims, "/sub") != user.name {
-            return Err("service account token's subject does not match its account".into());
+            return Err(wrong("service account token's subject does not match its account"));
         }
         let account = self
             .reader
             .get(&SERVICE_ACCOUNTS, namespace, name)
-            .ok_or_else(|| format!("serviceaccounts {name:?} not found"))?;
+            .ok_or_else(|| TokenError::Invalidated(format!("serviceaccounts {name:?} not found")))?;
         if deleted_before(&account, now - LEEWAY_SECONDS) {
-            return Err(format!("service account {namespace}/{name} has been deleted"));
+            return Err(TokenError::Invalidated(format!("service account {namespace}/{name} has been deleted")));
         }
         if uid(&account) != account_uid {
-            return Err(format!("service account UID ({}) does not match claim ({account_uid})", uid(&account)));
+            let why = format!("service account UID ({}) does not match claim ({account_uid})", uid(&account));
+            return Err(TokenError::Invalidated(why));
         }
         self.check_bound(private, "secret", &SECRETS, namespace, now)?;
         self.check_bound(private, "pod", &PODS, namespace, now)?;
@@ -146,19 +149,18 @@ impl ServiceAccountTokens {
         resource: &GroupResource,
         namespace: &str,
         now: i64,
-    ) -> Result<(), String> {
+    ) -> Result<(), TokenError> {
         let Some(reference) = private.get(kind) else { return Ok(()) };
         let (name, wanted) = (text(reference, "/name"), text(reference, "/uid"));
         let object = self
             .reader
             .get(resource, namespace, name)
             .filter(|object| !deleted_before(object, now - LEEWAY_SECONDS))
-            .ok_or("service account token has been invalidated")?;
+            .ok_or_else(|| TokenError::Invalidated("service account token has been invalidated".to_owned()))?;
         if uid(&object) != wanted {
-            return Err(format!(
-                "{kind} UID ({}) does not match service account {kind} ref claim ({wanted})",
-                uid(&object)
-            ));
+            let found = uid(&object);
+            let why = format!("{kind} UID ({found}) does not match service account {kind} ref claim ({wanted})");
+            return Err(TokenError::Invalidated(why));
         }
         Ok(())
     }
@@ -169,7 +171,7 @@ fn deleted_before(object: &Value, time: i64) -> bool {
 }
 
 /// A token without audiences is good for nobody.
-fn shared_audiences(claims: &Value, asked: &[String]) -> Result<Vec<String>, String> {
+fn shared_audiences(claims: &Value, asked: &[String]) -> Result<Vec<String>, TokenError> {
     let own: Vec<&str> = match claims.get("aud") {
         Some(Value::String(one)) => vec![one],
         Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).collect(),
@@ -178,18 +180,18 @@ fn shared_audiences(claims: &Value, asked: &[String]) -> Result<Vec<String>, Str
     let shared: Vec<String> = own.iter().filter(|a| asked.iter().any(|b| b == *a)).map(|a| (*a).to_owned()).collect();
     if shared.is_empty() {
         let list = |items: Vec<&str>| items.into_iter().map(ferry_meta::field::quote).collect::<Vec<_>>().join(" ");
-        return Err(format!(
+        return Err(TokenError::Audience(format!(
             "token audiences [{}] is invalid for the target audiences [{}]",
             list(own),
             list(asked.iter().map(String::as_str).collect())
-        ));
+        )));
     }
     Ok(shared)
 }
 
 #[async_trait::async_trait]
 impl TokenAuthenticator for ServiceAccountTokens {
-    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String> {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, TokenError> {
         self.identity(token, audiences, ferry_meta::time::now().as_second())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferry_cel::{Budget, Decl, Environment, PER_CALL_LIMIT, Program, Type};
+use ferry_cel::{Budget, Decl, Environment, ExpressionError, PER_CALL_LIMIT, Program, Type};
 use serde_json::{Value, json};
 
 use crate::authorize::Attributes;
@@ -13,29 +13,38 @@ pub(crate) const MOST_CONDITIONS: usize = 64;
 #[derive(Clone, Default)]
 pub struct AccessConditions(Arc<Vec<Program>>);
 
+/// Why a webhook cannot have its conditions, with the place of the one that is meant.
+#[derive(Debug, thiserror::Error)]
+pub enum ConditionsError {
+    #[error("matchConditions: Too many: {0}: must have at most {most} items", most = MOST_CONDITIONS)]
+    TooMany(usize),
+    #[error("matchConditions[{0}].expression: Required value")]
+    Empty(usize),
+    #[error("matchConditions[{index}].expression: Duplicate value: {text:?}")]
+    Duplicate { index: usize, text: String },
+    #[error("matchConditions[{index}].expression: Invalid value: {text:?}: {why}")]
+    Invalid { index: usize, text: String, why: ExpressionError },
+}
+
 impl AccessConditions {
-    /// The error names the place of the expression that cannot be used.
-    pub fn compile(expressions: &[&str]) -> Result<Self, String> {
+    pub fn compile(expressions: &[&str]) -> Result<Self, ConditionsError> {
         if expressions.len() > MOST_CONDITIONS {
-            return Err(format!(
-                "matchConditions: Too many: {}: must have at most {MOST_CONDITIONS} items",
-                expressions.len()
-            ));
+            return Err(ConditionsError::TooMany(expressions.len()));
         }
         let environment = Environment::new().variable("request", request_type());
         let mut programs: Vec<Program> = Vec::with_capacity(expressions.len());
-        for (index, text) in expressions.iter().enumerate() {
-            let at = |why: String| format!("matchConditions[{index}].expression: {why}");
+        for (index, &text) in expressions.iter().enumerate() {
             if text.trim().is_empty() {
-                return Err(at("Required value".into()));
+                return Err(ConditionsError::Empty(index));
             }
-            if expressions[..index].contains(text) {
-                return Err(at(format!("Duplicate value: {text:?}")));
+            if expressions[..index].contains(&text) {
+                return Err(ConditionsError::Duplicate { index, text: text.to_owned() });
             }
-            let invalid = |why: String| at(format!("Invalid value: {text:?}: {why}"));
-            let program = environment.compile(text).map_err(|why| invalid(format!("compilation failed: {why}")))?;
+            let invalid = |why: ExpressionError| ConditionsError::Invalid { index, text: text.to_owned(), why };
+            let program = environment.compile(text).map_err(|why| invalid(why.into()))?;
             if *program.result() != Type::Bool {
-                return Err(invalid(format!("must evaluate to bool but got {}", program.result().go_name())));
+                let (wanted, found) = (Type::Bool.go_name(), program.result().go_name());
+                return Err(invalid(ExpressionError::Result { wanted, found }));
             }
             programs.push(program);
         }
@@ -168,7 +177,7 @@ mod tests {
             (&["object.x"], "undeclared reference to 'object'"),
             (&many, "at most 64"),
         ] {
-            let error = AccessConditions::compile(expressions).err().expect("refused");
+            let error = AccessConditions::compile(expressions).err().expect("refused").to_string();
             assert!(error.contains(wanted), "{error}");
         }
     }

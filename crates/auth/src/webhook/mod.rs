@@ -5,7 +5,7 @@ mod conditions;
 mod tokens;
 
 pub use access::{AccessWebhook, AccessWebhookOptions};
-pub use conditions::AccessConditions;
+pub use conditions::{AccessConditions, ConditionsError};
 pub use tokens::TokenWebhook;
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{ATTEMPTS, PATIENCE, review};
-use crate::authenticate::{TokenAuthenticator, TokenIdentity};
+use crate::authenticate::{TokenAuthenticator, TokenError, TokenIdentity};
 use crate::expiring::Expiring;
 
 /// Longer tokens are nobody's: no webhook is bothered with them.
@@ -29,19 +29,19 @@ impl TokenWebhook {
         Self { remote, version: version.to_owned(), audiences, life, seen: Expiring::new() }
     }
 
-    async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String> {
+    async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, TokenError> {
         let question = json!({
             "apiVersion": format!("authentication.k8s.io/{}", self.version), "kind": "TokenReview",
             "metadata": {"creationTimestamp": null}, "spec": {"token": token, "audiences": audiences}, "status": {"user": {}},
         });
-        let answer = review(&self.remote, &question, ATTEMPTS, PATIENCE).await?;
+        let answer = review(&self.remote, &question, ATTEMPTS, PATIENCE).await.map_err(TokenError::Unanswered)?;
         if answer.pointer("/status/authenticated") != Some(&Value::Bool(true)) {
             let error = text(&answer, "/status/error");
-            return if error.is_empty() { Ok(None) } else { Err(error.to_owned()) };
+            return if error.is_empty() { Ok(None) } else { Err(TokenError::Refused(error.to_owned())) };
         }
         let user = answer.pointer("/status/user").cloned().unwrap_or_default();
-        let user =
-            serde_json::from_value(user).map_err(|error| format!("the webhook's user cannot be read: {error}"))?;
+        let user = serde_json::from_value(user)
+            .map_err(|error| TokenError::Unanswered(format!("the webhook's user cannot be read: {error}")))?;
         let theirs: Vec<&str> = items(&answer, "/status/audiences").iter().filter_map(Value::as_str).collect();
         let good = |audience: &&String| {
             if theirs.is_empty() { self.audiences.contains(audience) } else { theirs.contains(&audience.as_str()) }
@@ -53,7 +53,7 @@ impl TokenWebhook {
 
 #[async_trait::async_trait]
 impl TokenAuthenticator for TokenWebhook {
-    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, String> {
+    async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, TokenError> {
         if token.len() > LONGEST {
             return Ok(None);
         }

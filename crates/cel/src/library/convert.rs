@@ -14,7 +14,7 @@ pub(crate) fn size<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Outcome
         value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_)) => {
             Ok(Value::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
         }
-        _ => Err(Error::new("no such overload: size")),
+        _ => Err(Error::NoSuchOverload(Some("size".into()))),
     }
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn to_string<'a>(arguments: &[Value<'a>], _: &dyn Bindings<'a>) -> Ou
         Value::Uint(value) => Value::from(value.to_string()),
         Value::Ip(ip) => Value::from(ip.to_string()),
         Value::Cidr(cidr) => Value::from(cidr.to_string()),
-        other => return Err(Error::new(format!("no such overload: string({})", other.type_name()))),
+        other => return Err(Error::NoSuchOverload(Some(format!("string({})", other.type_name()).into()))),
     })
 }
 

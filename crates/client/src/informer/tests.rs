@@ -375,7 +375,7 @@ async fn who_does_not_mind_the_kind_shares_the_informer_that_is_there() {
 /// Those who come first have a watch of their own, and the parts are what the whole ones are.
 #[tokio::test]
 async fn parts_of_objects_follow_the_whole_ones() {
-    use crate::lean::Slice;
+    use crate::endpoint_slices::Slice;
     use k8s_openapi::api::discovery::v1::EndpointSlice;
     let tasks = Tasks::new("test");
     let informers = Informers::new(scripted(&[]), tasks.clone());

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::folders::read_if_there;
+
 const LISTS: [&str; 3] = ["clusters", "users", "contexts"];
 /// How long another program may hold the file.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -101,11 +103,7 @@ fn entries(document: &Value, list: &str) -> Result<Vec<Value>> {
 }
 
 fn read(path: &Path) -> Result<Option<Value>> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
+    let Some(text) = read_if_there(path)? else { return Ok(None) };
     let (document, _) = ferry_schema::yaml::parse_value(&text)
         .map_err(|error| anyhow!("{} is not a kubeconfig, and stays as it is: {error}", path.display()))?;
     match document {

@@ -10,6 +10,7 @@ use ferry_server::pki::write_private;
 use serde::{Deserialize, Serialize};
 
 use super::file::PortMapping;
+use crate::folders::read_if_there;
 
 pub const API_PORT: u16 = 6443;
 const FILE: &str = "cluster.json";
@@ -244,12 +245,8 @@ impl Home {
     pub fn read(&self, name: &str) -> Result<Option<Plan>> {
         Plan::check_name(name)?;
         let path = self.folder(name).join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-        };
-        let plan: Plan = serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+        let Some(text) = read_if_there(&path)? else { return Ok(None) };
+        let plan: Plan = serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
         Ok(Some(plan))
     }
 

@@ -30,32 +30,32 @@ pub struct Drain {
 
 /// What becomes of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum DrainAction {
     Goes,
     Stays,
     Refused(&'static str),
 }
 
 impl Drain {
-    fn judge(&self, pod: &Pod) -> Verdict {
+    fn action(&self, pod: &Pod) -> DrainAction {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
         let controller = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
         let is_mirror = pod.metadata.annotations.as_ref().is_some_and(|known| known.contains_key(MIRROR));
         if is_mirror || (!ended && controller.is_some_and(|owner| owner.kind == "DaemonSet")) {
-            return Verdict::Stays;
+            return DrainAction::Stays;
         }
         if ended {
-            return Verdict::Goes;
+            return DrainAction::Goes;
         }
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         if !self.delete_emptydir_data && volumes.into_iter().any(|volume| volume.empty_dir.is_some()) {
-            return Verdict::Refused("its emptyDir volumes would be lost (--delete-emptydir-data lets them go)");
+            return DrainAction::Refused("its emptyDir volumes would be lost (--delete-emptydir-data lets them go)");
         }
         if !self.force && controller.is_none() {
-            return Verdict::Refused("no controller makes it again (--force lets it go)");
+            return DrainAction::Refused("no controller makes it again (--force lets it go)");
         }
-        Verdict::Goes
+        DrainAction::Goes
     }
 
     /// Evicts the node's pods and waits until they are gone. Nothing is evicted where one pod may not be.
@@ -63,10 +63,10 @@ impl Drain {
         let pods = pods_of(client, node).await?;
         let (mut going, mut refused) = (Vec::new(), Vec::new());
         for pod in &pods {
-            match self.judge(pod) {
-                Verdict::Goes => going.push(pod),
-                Verdict::Stays => {}
-                Verdict::Refused(why) => refused.push(format!("  {}: {why}", path(pod))),
+            match self.action(pod) {
+                DrainAction::Goes => going.push(pod),
+                DrainAction::Stays => {}
+                DrainAction::Refused(why) => refused.push(format!("  {}: {why}", path(pod))),
             }
         }
         if !refused.is_empty() {
@@ -199,18 +199,20 @@ mod tests {
         let daemon =
             json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true }]);
         let scratch = json!({ "containers": [], "volumes": [{ "name": "v", "emptyDir": {} }] });
-        let of = |drain: &Drain, change: Value| drain.judge(&pod(&change));
-        assert_eq!(of(&plain, json!({})), Verdict::Goes);
+        let of = |drain: &Drain, change: Value| drain.action(&pod(&change));
+        assert_eq!(of(&plain, json!({})), DrainAction::Goes);
         let unowned = json!({ "metadata": { "ownerReferences": [] } });
-        assert!(matches!(of(&plain, unowned.clone()), Verdict::Refused(why) if why.contains("--force")));
-        assert_eq!(of(&force, unowned), Verdict::Goes);
+        assert!(matches!(of(&plain, unowned.clone()), DrainAction::Refused(why) if why.contains("--force")));
+        assert_eq!(of(&force, unowned), DrainAction::Goes);
         let with_scratch = json!({ "spec": scratch });
-        assert!(matches!(of(&force, with_scratch.clone()), Verdict::Refused(why) if why.contains("--delete-emptydir")));
-        assert_eq!(of(&lossy, with_scratch), Verdict::Goes);
-        assert_eq!(of(&force, json!({ "metadata": { "ownerReferences": daemon } })), Verdict::Stays);
-        assert_eq!(of(&force, json!({ "metadata": { "annotations": { MIRROR: "x" } } })), Verdict::Stays);
+        assert!(
+            matches!(of(&force, with_scratch.clone()), DrainAction::Refused(why) if why.contains("--delete-emptydir"))
+        );
+        assert_eq!(of(&lossy, with_scratch), DrainAction::Goes);
+        assert_eq!(of(&force, json!({ "metadata": { "ownerReferences": daemon } })), DrainAction::Stays);
+        assert_eq!(of(&force, json!({ "metadata": { "annotations": { MIRROR: "x" } } })), DrainAction::Stays);
         // What has ended loses nothing.
         let ended = json!({ "metadata": { "ownerReferences": [] }, "spec": scratch, "status": { "phase": "Failed" } });
-        assert_eq!(of(&plain, ended), Verdict::Goes);
+        assert_eq!(of(&plain, ended), DrainAction::Goes);
     }
 }

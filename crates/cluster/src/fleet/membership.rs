@@ -18,6 +18,7 @@ use super::node::{self, Identity};
 use super::servers::{self, Servers};
 use super::settings::Settings;
 use crate::config::NodeConfig;
+use crate::folders::read_if_there;
 use crate::kubeconfig;
 
 /// Kept in the data folder; everything else of a node can be made again from it.
@@ -39,12 +40,8 @@ fn path(data_dir: &Path) -> PathBuf {
 impl Membership {
     pub fn read(data_dir: &Path) -> Result<Option<Self>> {
         let path = path(data_dir);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-        };
-        let read = serde_json::from_str(&text);
+        let Some(text) = read_if_there(&path)? else { return Ok(None) };
+        let read = serde_json::from_slice(&text);
         read.map(Some).with_context(|| format!("{} is damaged; join again with `ferry join`", path.display()))
     }
 

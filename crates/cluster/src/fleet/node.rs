@@ -79,7 +79,7 @@ pub async fn start(config: &NodeConfig, identity: Identity, tasks: &Tasks) -> Re
     let (gate, newcomers) = ferry_policy::gate();
     let pass: ferry_kubelet::NetworkGate = Arc::new(move |pod, addresses| {
         let gate = gate.clone();
-        Box::pin(async move { gate.pass(pod, addresses).await })
+        Box::pin(async move { gate.pass(pod, addresses).await.map_err(|error| error.to_string()) })
     });
     kubelet.network_gate = has_own_network.then_some(pass);
     ferry_kubelet::start(kubelet, client.clone(), tasks).await.context("cannot start the kubelet")?;

@@ -182,7 +182,7 @@ impl FileFields {
             given.is_empty() || self.gate("DefaultPodSysctls"),
             "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls"
         );
-        Sysctls::defaults(given).map_err(anyhow::Error::msg)
+        Ok(Sysctls::defaults(given)?)
     }
 }
 

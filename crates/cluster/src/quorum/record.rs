@@ -1,6 +1,5 @@
 //! Which member of the cluster's etcd this machine is, kept in the data folder.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flags::Flags;
 use crate::fleet::settings::Settings;
+use crate::folders::read_if_there;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -73,12 +73,8 @@ pub fn authority(data_dir: &Path) -> Result<Arc<Pki>> {
 impl Record {
     pub fn read(data_dir: &Path) -> Result<Option<Self>> {
         let path = path(data_dir);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-        };
-        serde_json::from_str(&text).map(Some).with_context(|| format!("{} is damaged", path.display()))
+        let Some(text) = read_if_there(&path)? else { return Ok(None) };
+        serde_json::from_slice(&text).map(Some).with_context(|| format!("{} is damaged", path.display()))
     }
 
     /// As `read`, for commands that make sense where there is a member alone.

@@ -4,6 +4,7 @@ use ferry_client::controller::Action;
 use ferry_client::{Api, Error};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::PostParams;
 use kube::{Client, ResourceExt};
 
@@ -11,12 +12,13 @@ use super::{KUBELET_CLIENT, condition, is_issued, push, request};
 use crate::Context;
 
 pub(crate) fn start(context: &Context) {
-    super::run(context, "csrapproving", reconcile);
+    let clock = context.config.clock.clone();
+    super::run(context, "csrapproving", move |client, found| reconcile(client, found, clock.time()));
 }
 
-async fn reconcile(client: Client, mut found: CertificateSigningRequest) -> Result<Action, Error> {
-    let judged = ["Approved", "Denied", "Failed"].iter().any(|kind| condition(&found, kind).is_some());
-    if judged || is_issued(&found) || found.spec.signer_name != KUBELET_CLIENT {
+async fn reconcile(client: Client, mut found: CertificateSigningRequest, now: Time) -> Result<Action, Error> {
+    let decided = ["Approved", "Denied", "Failed"].iter().any(|kind| condition(&found, kind).is_some());
+    if decided || is_issued(&found) || found.spec.signer_name != KUBELET_CLIENT {
         return Ok(Action::Done);
     }
     // What cannot be read is for an administrator to judge.
@@ -31,7 +33,7 @@ async fn reconcile(client: Client, mut found: CertificateSigningRequest) -> Resu
     ];
     for (applies, subresource, message) in tries {
         if applies && is_allowed(&client, &found, subresource).await? {
-            push(&mut found, "Approved", "AutoApproved", message);
+            push(&mut found, "Approved", "AutoApproved", message, now);
             let api: Api<CertificateSigningRequest> = Api::all(client);
             api.replace_subresource("approval", &found.name_any(), &PostParams::default(), &found).await?;
             return Ok(Action::Done);

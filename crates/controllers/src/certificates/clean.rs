@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::{NAME, condition, is_issued};
 use crate::Context;
 
-const JUDGED: Duration = Duration::from_secs(3600);
+const DECIDED: Duration = Duration::from_secs(3600);
 const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
 
 /// How long the request stays, from now on.
@@ -18,11 +18,11 @@ fn left(request: &CertificateSigningRequest, now: Timestamp) -> Duration {
     let issued = is_issued(request);
     let since = |kind: &str| condition(request, kind)?.last_update_time.as_ref().map(|time| time.0);
     let made = request.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-    let judged =
+    let decided =
         ["Denied", "Failed"].iter().find_map(|kind| since(kind)).or_else(|| since("Approved").filter(|_| issued));
     // What was approved and never issued is forgotten a day after that.
-    let (since, stays) = match judged {
-        Some(since) => (since, JUDGED),
+    let (since, stays) = match decided {
+        Some(since) => (since, DECIDED),
         None => (since("Approved").unwrap_or(made), FORGOTTEN),
     };
     let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();

@@ -13,6 +13,7 @@ use std::future::Future;
 use ferry_client::controller::{self, Action};
 use ferry_client::{Error, ObjectKey, WorkQueue};
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 
 use crate::Context;
@@ -55,8 +56,7 @@ fn is_issued(request: &CertificateSigningRequest) -> bool {
     request.status.as_ref().and_then(|status| status.certificate.as_ref()).is_some_and(|bytes| !bytes.0.is_empty())
 }
 
-fn push(request: &mut CertificateSigningRequest, kind: &str, reason: &str, message: &str) {
-    let now = ferry_client::write::now();
+fn push(request: &mut CertificateSigningRequest, kind: &str, reason: &str, message: &str, now: Time) {
     let conditions = request.status.get_or_insert_default().conditions.get_or_insert_default();
     conditions.push(CertificateSigningRequestCondition {
         type_: kind.into(),

@@ -6,6 +6,7 @@ use ferry_client::controller::Action;
 use ferry_client::{Api, Error};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::PostParams;
 use kube::{Client, ResourceExt};
 use rcgen::{
@@ -28,8 +29,7 @@ pub(crate) fn start(context: &Context) {
     };
     let (authority, clock) = (Arc::new(authority), context.config.clock.clone());
     super::run(context, "csrsigning", move |client, found| {
-        let (authority, now) = (authority.clone(), clock.now().as_second());
-        let now = time::OffsetDateTime::from_unix_timestamp(now).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+        let (authority, now) = (authority.clone(), clock.time());
         async move { reconcile(client, found, &authority, now).await }
     });
 }
@@ -38,22 +38,23 @@ async fn reconcile(
     client: Client,
     mut found: CertificateSigningRequest,
     authority: &Authority,
-    now: time::OffsetDateTime,
+    now: Time,
 ) -> Result<Action, Error> {
     let ours = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY].contains(&found.spec.signer_name.as_str());
     let approved = condition(&found, "Approved").is_some() && condition(&found, "Denied").is_none();
     if !ours || !approved || is_issued(&found) || condition(&found, "Failed").is_some() {
         return Ok(Action::Done);
     }
-    let judged = request::read(&found).and_then(|asked| {
+    let date = time::OffsetDateTime::from_unix_timestamp(now.0.as_second()).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+    let issued = request::read(&found).and_then(|asked| {
         request::check(&found.spec.signer_name, &asked)?;
-        issue(&found, &asked, authority, now)
+        issue(&found, &asked, authority, date)
     });
-    match judged {
+    match issued {
         Ok(certificate) => {
             found.status.get_or_insert_default().certificate = Some(ByteString(certificate.into_bytes()));
         }
-        Err(problem) => push(&mut found, "Failed", "SignerValidationFailure", &problem),
+        Err(problem) => push(&mut found, "Failed", "SignerValidationFailure", &problem, now),
     }
     let api: Api<CertificateSigningRequest> = Api::all(client);
     api.replace_status(&found.name_any(), &PostParams::default(), &found).await?;
@@ -231,11 +232,11 @@ mod tests {
     fn signers_have_their_rules() {
         let authority = authority();
         let check = |found: &CertificateSigningRequest, expected: &str| {
-            let judged = request::read(found).and_then(|asked| {
+            let issued = request::read(found).and_then(|asked| {
                 request::check(&found.spec.signer_name, &asked)?;
                 issue(found, &asked, &authority, time::OffsetDateTime::now_utc())
             });
-            match judged {
+            match issued {
                 Ok(pem) => {
                     let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
                     let certificate = pem.parse_x509().expect("a certificate");

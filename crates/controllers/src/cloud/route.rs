@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Api, Clock, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
@@ -25,6 +25,7 @@ struct Reconciler {
     nodes: Informer<Node>,
     /// The ranges that were routed to a node, to be given back with it.
     made: Mutex<HashMap<String, Vec<String>>>,
+    clock: Clock,
 }
 
 fn ranges(node: &Node) -> Vec<String> {
@@ -46,6 +47,7 @@ pub(crate) fn start(context: &Context) {
         provider,
         nodes: context.informers.of(),
         made: Mutex::default(),
+        clock: context.config.clock.clone(),
     });
     let queue: WorkQueue<ObjectKey> = context.queue("route");
     let keys = queue.clone();
@@ -98,7 +100,7 @@ impl Reconciler {
         if condition(node).is_some_and(|known| known.status == status && known.reason.as_deref() == Some(reason)) {
             return Ok(());
         }
-        let now = write::now();
+        let now = self.clock.time();
         let condition = json!({
             "type": CONDITION, "status": status, "reason": reason, "message": message,
             "lastHeartbeatTime": now, "lastTransitionTime": now,

@@ -80,11 +80,11 @@ impl Graph {
             }
             // An owner that waits may wait no longer; an owner that nobody has seen, or seen elsewhere, may not exist.
             affected.extend(self.waiting_among(&old_owners));
-            let doubtful = |owner: &OwnerReference| match self.nodes.get(&owner.uid) {
+            let may_be_absent = |owner: &OwnerReference| match self.nodes.get(&owner.uid) {
                 Some(known) => known.foreground || !known.is(owner, &node.namespace),
                 None => true,
             };
-            if node.owners.iter().any(doubtful) {
+            if node.owners.iter().any(may_be_absent) {
                 affected.push(uid.to_owned());
             }
         }
@@ -113,14 +113,14 @@ impl Graph {
     }
 
     /// Objects with an owner that the graph does not know: to be looked at once all watches have told what exists.
-    pub(super) fn doubtful(&self) -> Vec<String> {
+    pub(super) fn delete_candidates(&self) -> Vec<String> {
         let is_known = |node: &Node, owner: &OwnerReference| {
             self.nodes.get(&owner.uid).is_some_and(|known| known.is(owner, &node.namespace))
         };
         let unknown = |node: &Node| node.owners.iter().any(|owner| !is_known(node, owner));
         let waits = |node: &Node| node.foreground || node.orphan;
-        let doubtful = self.nodes.iter().filter(|(_, node)| unknown(node) || waits(node));
-        doubtful.map(|(uid, _)| uid.clone()).collect()
+        let candidates = self.nodes.iter().filter(|(_, node)| unknown(node) || waits(node));
+        candidates.map(|(uid, _)| uid.clone()).collect()
     }
 
     fn waiting_among(&self, owners: &[OwnerReference]) -> Vec<String> {

@@ -78,6 +78,9 @@ pub(super) fn plan(meta: &ObjectMeta, owners: &[Owner], dependents: &[Dependent]
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
     use super::*;
     use Owner::{Absent, Solid, Waiting};
 
@@ -92,7 +95,7 @@ mod tests {
     fn check(deleting: bool, finalizers: &[&str], owners: &[Owner], dependents: &[Dependent], expected: Plan) {
         let meta = ObjectMeta {
             finalizers: Some(finalizers.iter().map(|text| (*text).to_owned()).collect()),
-            deletion_timestamp: deleting.then(ferry_client::write::now),
+            deletion_timestamp: deleting.then(|| Time(Timestamp::UNIX_EPOCH)),
             owner_references: Some((0..owners.len()).map(reference).collect()),
             ..ObjectMeta::default()
         };

@@ -89,7 +89,7 @@ impl Collector {
 
     pub(super) fn complete(&self) {
         if !self.complete.send_replace(true) {
-            for uid in self.graph.lock().doubtful() {
+            for uid in self.graph.lock().delete_candidates() {
                 self.queue.add(uid);
             }
         }

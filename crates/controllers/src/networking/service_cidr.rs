@@ -136,7 +136,7 @@ impl Reconciler {
             status: status.into(),
             reason: reason.into(),
             message: message.into(),
-            last_transition_time: write::now(),
+            last_transition_time: self.clock.time(),
             observed_generation: None,
         };
         let patch = json!({ "metadata": { "uid": range.metadata.uid }, "status": { "conditions": [condition] } });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, Index, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Change, Clock, Error, Index, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Client, ResourceExt};
@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use super::pods_by_node;
 use crate::Context;
-use crate::common::{conditions, disruption, pod};
+use crate::common::disruption::{self, Disruption};
+use crate::common::{conditions, pod};
 
 const NAME: &str = "pod-garbage-collector";
 const WORKERS: usize = 4;
@@ -37,6 +38,7 @@ struct Reconciler {
     pods_of: Index<Pod>,
     threshold: usize,
     vanished: Mutex<Vanished>,
+    clock: Clock,
     queue: WorkQueue<Work>,
 }
 
@@ -66,6 +68,7 @@ pub(crate) fn start(context: &Context) {
         pods: pods.clone(),
         threshold: context.config.terminated_pod_threshold,
         vanished: Mutex::default(),
+        clock: context.config.clock.clone(),
         queue: context.queue("orphaned_pods_nodes"),
     });
 
@@ -178,7 +181,10 @@ impl Reconciler {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
         if !pod::is_terminal(pod) {
             match disruption {
-                Some(message) => disruption::mark(&api, pod, "DeletionByPodGC", message, Some("Failed")).await?,
+                Some(message) => {
+                    let announced = Disruption { reason: "DeletionByPodGC", message, since: self.clock.time() };
+                    disruption::mark(&api, pod, announced, Some("Failed")).await?;
+                }
                 None => disruption::set_phase(&api, pod, "Failed").await?,
             }
         }

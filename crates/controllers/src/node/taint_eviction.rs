@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Api, Change, Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
 use ferry_semantics::taints;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use k8s_openapi::jiff::Timestamp;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::pods_by_node;
 use crate::Context;
-use crate::common::disruption;
+use crate::common::disruption::{self, Disruption};
 use crate::common::pod;
 
 /// Upstream gives this part of the node controller no identity of its own.
@@ -30,6 +30,7 @@ struct Reconciler {
     pods_of: Index<Pod>,
     /// Pods whose time runs.
     doomed: Mutex<HashMap<ObjectKey, Seen>>,
+    clock: Clock,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -43,6 +44,7 @@ pub(crate) fn start(context: &Context) {
         pods_of: pods_by_node(&pods),
         pods: pods.clone(),
         doomed: Mutex::default(),
+        clock: context.config.clock.clone(),
         queue: context.queue("noexec_taint_pod"),
     });
 
@@ -95,7 +97,7 @@ impl Reconciler {
         }
         let Some(node) = self.nodes.get("", pod::node(&pod)) else { return Ok(Action::Done) };
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
-        let (taints, now) = (evicting(&node), write::now().0);
+        let (taints, now) = (evicting(&node), self.clock.seconds());
         let seen = self.doomed.lock().get(key).cloned().unwrap_or_default().and_now(&taints, now);
         match stay(&taints, &tolerations, bound_at(&pod), &seen, now) {
             Stay::ForEver => {
@@ -114,8 +116,12 @@ impl Reconciler {
                 let message = format!("Marking for deletion Pod {key}");
                 self.recorder.event(&*pod, EventType::Normal, "TaintManagerEviction", message);
                 let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-                let words = "Taint manager: deleting due to NoExecute taint";
-                disruption::mark(&api, &pod, "DeletionByTaintManager", words, None).await?;
+                let announced = Disruption {
+                    reason: "DeletionByTaintManager",
+                    message: "Taint manager: deleting due to NoExecute taint",
+                    since: self.clock.time(),
+                };
+                disruption::mark(&api, &pod, announced, None).await?;
                 write::delete(&api, &*pod, None).await?;
                 Ok(Action::Done)
             }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Error, Informer, ObjectKey, WorkQueue, owner, write};
+use ferry_client::{Api, Clock, Error, Informer, ObjectKey, WorkQueue, owner, write};
 use k8s_openapi::api::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition, Pod, Volume,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, PostParams};
 use kube::{Client, ResourceExt};
 
@@ -56,7 +57,7 @@ fn refers_to(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
 const UNUSED: &str = "Unused";
 
 /// The condition that says since when no pod needs the claim, where it has to change.
-fn unused(claim: &PersistentVolumeClaim, used: bool) -> Option<PersistentVolumeClaimCondition> {
+fn unused(claim: &PersistentVolumeClaim, used: bool, now: &Time) -> Option<PersistentVolumeClaimCondition> {
     let known = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let known = known.into_iter().find(|condition| condition.type_ == UNUSED).map(|known| known.status.as_str());
     let (status, reason, message) = match used {
@@ -71,7 +72,7 @@ fn unused(claim: &PersistentVolumeClaim, used: bool) -> Option<PersistentVolumeC
         status: status.into(),
         reason: Some(reason.into()),
         message: Some(message.into()),
-        last_transition_time: Some(write::now()),
+        last_transition_time: Some(now.clone()),
         last_probe_time: None,
     })
 }
@@ -80,6 +81,7 @@ struct Claims {
     client: Client,
     claims: Informer<PersistentVolumeClaim>,
     pods: Informer<Pod>,
+    clock: Clock,
 }
 
 pub(crate) fn start_claims(context: &Context) {
@@ -88,6 +90,7 @@ pub(crate) fn start_claims(context: &Context) {
         client: context.client(CLAIMS),
         claims: context.informers.of(),
         pods: context.informers.of(),
+        clock: context.config.clock.clone(),
     });
     let keys = queue.clone();
     this.claims.on_change(move |change| keys.add(ObjectKey::of(&**change.object())));
@@ -152,11 +155,12 @@ impl Claims {
         api: &Api<PersistentVolumeClaim>,
         claim: &Arc<PersistentVolumeClaim>,
     ) -> Result<bool, Error> {
-        let seen = self.seen(claim, refers_to);
-        if unused(claim, seen).is_none() {
+        let (seen, now) = (self.seen(claim, refers_to), self.clock.time());
+        if unused(claim, seen, &now).is_none() {
             return Ok(false);
         }
-        let Some(condition) = unused(claim, seen || self.is_any(claim, refers_to).await?) else { return Ok(false) };
+        let used = seen || self.is_any(claim, refers_to).await?;
+        let Some(condition) = unused(claim, used, &now) else { return Ok(false) };
         let mut changed = (**claim).clone();
         let list = changed.status.get_or_insert_default().conditions.get_or_insert_default();
         match list.iter_mut().find(|known| known.type_ == UNUSED) {
@@ -217,6 +221,7 @@ pub(super) fn done<K>(written: Result<K, kube::Error>) -> Result<Action, Error> 
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
@@ -268,7 +273,8 @@ mod tests {
         let check = |known: Option<&str>, used: bool, expected: Option<&str>| {
             let conditions: Vec<_> = known.iter().map(|status| json!({ "type": UNUSED, "status": status })).collect();
             let claim = serde_json::from_value(json!({ "status": { "conditions": conditions } })).expect("a claim");
-            assert_eq!(unused(&claim, used).map(|condition| condition.status).as_deref(), expected, "{known:?} {used}");
+            let condition = unused(&claim, used, &Time(Timestamp::UNIX_EPOCH));
+            assert_eq!(condition.map(|condition| condition.status).as_deref(), expected, "{known:?} {used}");
         };
         check(None, true, Some("False"));
         check(None, false, Some("True"));

@@ -1,7 +1,7 @@
 //! A custom resource's definition is told when its objects are migrated, and which versions are left afterwards.
 
-use ferry_client::Api;
-use ferry_client::write;
+use ferry_client::{Api, write};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -13,10 +13,11 @@ const CONDITION: &str = "StorageMigrating";
 pub(super) struct Definition {
     api: Api<DynamicObject>,
     name: String,
+    now: Time,
 }
 
 impl Definition {
-    pub(super) fn of(client: &Client, group: &str, resource: &str) -> Self {
+    pub(super) fn of(client: &Client, group: &str, resource: &str, now: Time) -> Self {
         let kind = ApiResource {
             group: "apiextensions.k8s.io".into(),
             version: "v1".into(),
@@ -24,7 +25,7 @@ impl Definition {
             kind: "CustomResourceDefinition".into(),
             plural: "customresourcedefinitions".into(),
         };
-        Self { api: Api::all_with(client.clone(), &kind), name: format!("{resource}.{group}") }
+        Self { api: Api::all_with(client.clone(), &kind), name: format!("{resource}.{group}"), now }
     }
 
     pub(super) async fn begin(&self, migration: &str) -> Result<(), kube::Error> {
@@ -68,7 +69,7 @@ impl Definition {
                 "metadata": { "name": self.name, "resourceVersion": definition.metadata.resource_version },
                 "status": { "conditions": [{
                     "type": CONDITION, "status": status, "reason": reason, "message": message,
-                    "lastTransitionTime": write::now(), "observedGeneration": generation,
+                    "lastTransitionTime": self.now, "observedGeneration": generation,
                 }] },
             });
             if let Some(stored) = stored {

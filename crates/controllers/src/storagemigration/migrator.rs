@@ -7,6 +7,7 @@ use ferry_client::controller::{self, Action};
 use ferry_client::discovery::{self, ServerResource};
 use ferry_client::{Api, Clock, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::storagemigration::v1::StorageVersionMigration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::GroupResource;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::PartialObjectMeta;
@@ -14,7 +15,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use super::definition::Definition;
-use super::plan;
+use super::plan::{self, Told};
 use crate::Context;
 
 type Metadata = PartialObjectMeta<DynamicObject>;
@@ -62,7 +63,7 @@ impl Reconciler {
         let Some(known) = self.migrations.get_key(key) else { return Ok(Action::Done) };
         let mut migration = (*known).clone();
         let Some(wanted) = migration.spec.as_ref().map(|spec| spec.resource.clone()) else { return Ok(Action::Done) };
-        let definition = Definition::of(&self.client, &wanted.group, &wanted.resource);
+        let definition = self.definition(&wanted);
         if plan::is_over(&migration) {
             if plan::is_true(&migration, "Running") {
                 let succeeded = plan::is_true(&migration, "Succeeded");
@@ -75,7 +76,7 @@ impl Reconciler {
                 return Ok(Action::Done);
             }
             definition.begin(&key.name).await?;
-            plan::set(&mut migration, "Running", "True", RUNNING, "The migration is running".into());
+            self.set(&mut migration, "Running", "True", RUNNING, "The migration is running".into());
             return self.tell(migration).await;
         }
         let served = discovery::resources(&self.client).await?.resources;
@@ -94,6 +95,21 @@ impl Reconciler {
             return self.begin(migration, &found).await;
         }
         self.rewrite(migration, &found, &version).await
+    }
+
+    fn definition(&self, of: &GroupResource) -> Definition {
+        Definition::of(&self.client, &of.group, &of.resource, self.clock.time())
+    }
+
+    fn set(
+        &self,
+        migration: &mut StorageVersionMigration,
+        kind: &str,
+        state: &str,
+        reason: &'static str,
+        message: String,
+    ) {
+        plan::set(migration, kind, state, Told { reason, message, now: self.clock.time() });
     }
 
     /// Notes up to which version objects are to be written again.
@@ -168,21 +184,21 @@ impl Reconciler {
             }
         }
         let words = "Migration completed".to_owned();
-        plan::set(&mut migration, "Succeeded", "True", "StorageVersionMigrationSucceeded", words);
+        self.set(&mut migration, "Succeeded", "True", "StorageVersionMigrationSucceeded", words);
         self.end(migration, true).await
     }
 
     async fn fail(&self, mut migration: StorageVersionMigration, message: String) -> Result<Action, Error> {
-        plan::set(&mut migration, "Failed", "True", FAILED, message);
+        self.set(&mut migration, "Failed", "True", FAILED, message);
         self.end(migration, false).await
     }
 
     /// The definition first: whoever sees the end of a migration finds the versions that are left.
     async fn end(&self, mut migration: StorageVersionMigration, success: bool) -> Result<Action, Error> {
         if let Some(wanted) = migration.spec.as_ref().map(|spec| &spec.resource) {
-            Definition::of(&self.client, &wanted.group, &wanted.resource).finish(success).await?;
+            self.definition(wanted).finish(success).await?;
         }
-        plan::set(&mut migration, "Running", "False", "MigrationCompleted", "Migration completed".into());
+        self.set(&mut migration, "Running", "False", "MigrationCompleted", "Migration completed".into());
         self.tell(migration).await
     }
 

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use ferry_client::write;
 use k8s_openapi::api::storagemigration::v1::StorageVersionMigration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 
 pub(super) fn is_true(migration: &StorageVersionMigration, kind: &str) -> bool {
@@ -32,8 +31,16 @@ fn resource(
     migration.spec.as_ref().map(|spec| &spec.resource)
 }
 
+/// What a condition says beside its state, and when.
+pub(super) struct Told {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    pub(super) now: Time,
+}
+
 /// Adds or replaces a condition; the time moves with the state.
-pub(super) fn set(migration: &mut StorageVersionMigration, kind: &str, state: &str, reason: &str, message: String) {
+pub(super) fn set(migration: &mut StorageVersionMigration, kind: &str, state: &str, told: Told) {
+    let Told { reason, message, now } = told;
     let list = migration.status.get_or_insert_default().conditions.get_or_insert_default();
     let at = list.iter().position(|known| known.type_ == kind);
     let since = at.filter(|at| list[*at].status == state).map(|at| list[at].last_transition_time.clone());
@@ -42,7 +49,7 @@ pub(super) fn set(migration: &mut StorageVersionMigration, kind: &str, state: &s
         status: state.into(),
         reason: reason.into(),
         message,
-        last_transition_time: since.unwrap_or_else(write::now),
+        last_transition_time: since.unwrap_or(now),
         observed_generation: None,
     };
     match at {
@@ -53,6 +60,7 @@ pub(super) fn set(migration: &mut StorageVersionMigration, kind: &str, state: &s
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
@@ -87,9 +95,10 @@ mod tests {
         let since = |one: &StorageVersionMigration| {
             one.status.as_ref().and_then(|s| s.conditions.as_ref()).map(|c| c[0].last_transition_time.0.to_string())
         };
-        set(&mut one, "Running", "True", "R", String::new());
+        let told = || Told { reason: "R", message: String::new(), now: Time(Timestamp::UNIX_EPOCH) };
+        set(&mut one, "Running", "True", told());
         assert_eq!(since(&one).as_deref(), Some("2026-01-01T00:00:00Z"));
-        set(&mut one, "Running", "False", "R", String::new());
+        set(&mut one, "Running", "False", told());
         assert_ne!(since(&one).as_deref(), Some("2026-01-01T00:00:00Z"));
     }
 }

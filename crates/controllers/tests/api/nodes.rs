@@ -90,3 +90,12 @@ async fn nodes_that_come_and_evictions_that_are_called_off_are_told() {
     told(kit.api(), "Cancelling deletion of Pod test/patient").await;
     kit.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_told_how_long_kubelets_may_keep_secrets() {
+    let kit = Kit::cluster(1).await;
+    let told = |node: &Node| node.annotations().get("node.alpha.kubernetes.io/ttl").is_some_and(|ttl| ttl == "0");
+    kit.until(Api::all(kit.client.clone()), "the annotation", |all| all.iter().any(|node| told(node))).await;
+    kit.at_rest().await;
+    kit.stop().await;
+}

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ferry_client::lean::Slice;
+use ferry_client::endpoint_slices::Slice;
 use ferry_client::{Change, Informer, Informers, ObjectKey};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Namespace, Service};

@@ -3,7 +3,7 @@
 use std::io;
 
 use ferry_client::ObjectKey;
-use ferry_client::lean::{self, Member};
+use ferry_client::endpoint_slices::{self, Member};
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -61,7 +61,7 @@ impl Line {
         Self::Service(Box::new(Service { metadata: named(service), spec, status: None }))
     }
 
-    pub(super) fn slice(slice: &lean::Slice) -> Self {
+    pub(super) fn slice(slice: &endpoint_slices::Slice) -> Self {
         let mut metadata = named(slice);
         metadata.labels = Some(slice.labels());
         let ports = slice.ports.iter().map(|port| EndpointPort {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ferry_client::lean::Slice;
+use ferry_client::endpoint_slices::Slice;
 use ferry_client::{Informer, ObjectKey};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

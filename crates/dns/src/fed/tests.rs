@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use ferry_client::Informer;
-use ferry_client::lean::Slice;
+use ferry_client::endpoint_slices::Slice;
 
 use super::snapshot::Unusable;
 use super::*;

@@ -8,7 +8,7 @@ use super::CpuSet;
 
 /// Where one CPU is. A core and a cache are named by the lowest CPU that is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CpuLocation {
     pub(crate) node: u32,
     pub(crate) socket: u32,
     pub(crate) cache: u32,
@@ -24,7 +24,7 @@ pub(crate) enum Level {
     Core,
 }
 
-impl Place {
+impl CpuLocation {
     fn at(&self, level: Level) -> u32 {
         match level {
             Level::Node => self.node,
@@ -36,7 +36,7 @@ impl Place {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Topology(BTreeMap<u32, Place>);
+pub(crate) struct Topology(BTreeMap<u32, CpuLocation>);
 
 impl Topology {
     /// The CPUs that are on, as `/sys` tells of them.
@@ -60,9 +60,10 @@ impl Topology {
                 .filter(|cache| fs::read_to_string(cache.join("level")).is_ok_and(|level| level.trim() == "3"))
                 .find_map(|cache| list(&cache.join("shared_cpu_list")));
             let node = nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map_or(0, |(node, _)| *node);
-            (Place { node, socket, cache: 0, core: lowest(siblings, cpu) }, shared)
+            (CpuLocation { node, socket, cache: 0, core: lowest(siblings, cpu) }, shared)
         };
-        let mut found: BTreeMap<u32, (Place, Option<CpuSet>)> = online.iter().map(|cpu| (cpu, place(cpu))).collect();
+        let mut found: BTreeMap<u32, (CpuLocation, Option<CpuSet>)> =
+            online.iter().map(|cpu| (cpu, place(cpu))).collect();
         // Without a cache that is told of, a socket is as good as one.
         let mut first_of: BTreeMap<u32, u32> = BTreeMap::new();
         for (cpu, (place, shared)) in &mut found {
@@ -73,7 +74,7 @@ impl Topology {
     }
 
     #[cfg(test)]
-    pub(crate) fn of(cpus: impl IntoIterator<Item = (u32, Place)>) -> Self {
+    pub(crate) fn of(cpus: impl IntoIterator<Item = (u32, CpuLocation)>) -> Self {
         Self(cpus.into_iter().collect())
     }
 
@@ -150,7 +151,7 @@ mod tests {
         write("node/node1/cpulist", "4\n");
         write("node/possible", "0-1\n");
         let topology = Topology::read(sys.path()).expect("read");
-        let place = |node, socket, cache, core| Place { node, socket, cache, core };
+        let place = |node, socket, cache, core| CpuLocation { node, socket, cache, core };
         let want = [(0, place(0, 0, 0, 0)), (1, place(0, 0, 1, 1)), (2, place(0, 0, 0, 0)), (4, place(1, 1, 4, 4))];
         assert_eq!(topology, Topology::of(want));
         assert_eq!(topology.widened(Level::Core, &CpuSet::parse("2").expect("a set")).to_string(), "0,2");

@@ -30,7 +30,7 @@ use crate::mailboxes::Mailboxes;
 use crate::node;
 use crate::pod;
 use crate::status::WaitReason;
-use crate::worker::{Mailbox, Verdict};
+use crate::worker::{EndReason, Mailbox};
 use plan::{History, Readings};
 use rank::Candidate;
 pub(crate) use rank::is_critical;
@@ -232,7 +232,10 @@ impl Evictor {
         let events = PodEvents { recorder: &self.context.recorder, pod };
         events.pod(EventType::Warning, REASON, message.clone());
         mailbox.end_for(
-            Verdict { disrupts: disrupts.then(|| message.clone()), why: WaitReason { reason: REASON.into(), message } },
+            EndReason {
+                disrupts: disrupts.then(|| message.clone()),
+                why: WaitReason { reason: REASON.into(), message },
+            },
             grace,
         );
         true

@@ -104,7 +104,7 @@ async fn grpc(host: &str, port: u16, service: String, timeout: Duration) -> Outc
     let check = async {
         let endpoint = match ferry_cri::endpoint(&format!("http://{place}")) {
             Ok(endpoint) => endpoint,
-            Err(why) => return Outcome::Error(why),
+            Err(error) => return Outcome::Error(error.to_string()),
         };
         let channel = match endpoint.connect().await {
             Ok(channel) => channel,

@@ -97,7 +97,7 @@ where
     R: AsyncRead + Unpin,
     C: AsyncRead + AsyncWrite + Unpin,
 {
-    // Output may still come after the process has ended, and the verdict before the last output.
+    // Output may still come after the process has ended, and its exit code before the last output.
     let mut open: Vec<u32> =
         streams.0.iter().filter(|(c, _)| matches!(*c, STDOUT | STDERR | ERROR)).map(|(_, s)| *s).collect();
     while !open.is_empty() {

@@ -19,7 +19,7 @@ use crate::mailboxes::Mailboxes;
 use crate::node;
 use crate::pod;
 use crate::status::WaitReason;
-use crate::worker::{Mailbox, Verdict};
+use crate::worker::{EndReason, Mailbox};
 use logind::Logind;
 pub use plan::ShutdownPeriod;
 use times::LastShutdown;
@@ -131,7 +131,7 @@ async fn end_pods(context: &Context, mailboxes: &Mailboxes) {
         for mailbox in &group {
             let why = WaitReason { reason: "Terminated".into(), message: ENDED.into() };
             let grace = pod::grace_seconds(&mailbox.pod()).min(period.seconds);
-            mailbox.end_for(Verdict { why, disrupts: Some(ENDED.to_owned()) }, grace);
+            mailbox.end_for(EndReason { why, disrupts: Some(ENDED.to_owned()) }, grace);
         }
         let ended = join_all(group.iter().map(|mailbox| mailbox.finished()));
         let time = Duration::from_secs(u64::try_from(period.seconds).unwrap_or(0));

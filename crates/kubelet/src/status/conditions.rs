@@ -27,7 +27,7 @@ fn no(reason: &'static str, message: impl Into<String>) -> Judgement {
 pub(super) fn conditions(observed: &Observed<'_>, statuses: &Statuses, phase: &str) -> Vec<PodCondition> {
     let current = pod::status(observed.pod).conditions.as_deref().unwrap_or_default();
     let mut all: Vec<PodCondition> = current.iter().filter(|c| !OWNED.contains(&c.type_.as_str())).cloned().collect();
-    if let Some(message) = observed.verdict.and_then(|verdict| verdict.disrupts.clone()) {
+    if let Some(message) = observed.end_reason.and_then(|reason| reason.disrupts.clone()) {
         const KIND: &str = "DisruptionTarget";
         all.retain(|c| c.type_ != KIND);
         all.push(condition(observed, KIND, Judgement { holds: true, reason: "TerminationByKubelet", message }));

@@ -19,7 +19,7 @@ use crate::plan::{self, Health};
 use crate::pod;
 use crate::runtime::PodState;
 use crate::spec::resources::Size;
-use crate::worker::Verdict;
+use crate::worker::EndReason;
 
 /// Why a container does not run, in the words of `state.waiting`.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ pub(crate) struct Observed<'a> {
     /// Nothing will be started any more.
     pub(crate) over: bool,
     /// Why the kubelet itself ended the pod.
-    pub(crate) verdict: Option<&'a Verdict>,
+    pub(crate) end_reason: Option<&'a EndReason>,
     /// What running containers have been given, by container id.
     pub(crate) sizes: &'a HashMap<String, Size>,
     /// Some container is about to get other amounts: the newest generation is not in force yet.
@@ -76,12 +76,12 @@ pub(crate) fn status(observed: &Observed<'_>) -> PodStatus {
         status.message = old.message.clone();
     }
     // A pod has failed once nothing of it runs any more, not when it is told to end: others act upon that.
-    if let Some(Verdict { why: verdict, .. }) = observed.verdict
+    if let Some(EndReason { why, .. }) = observed.end_reason
         && state.running().next().is_none()
     {
         status.phase = Some("Failed".to_owned());
-        status.reason = Some(verdict.reason.clone());
-        status.message = Some(verdict.message.clone());
+        status.reason = Some(why.reason.clone());
+        status.message = Some(why.message.clone());
     }
     // Whoever counts the pod, a Job above all, waits for an end: one that never began has failed.
     if observed.over && !pod::is_static(pod) && !pod::is_terminal(&status) {

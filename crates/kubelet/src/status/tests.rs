@@ -59,7 +59,7 @@ impl Case {
             reasons: &self.reasons,
             old: pod::status(pod),
             over: self.over,
-            verdict: None,
+            end_reason: None,
             sizes: &self.sizes,
             resizing: self.resizing,
             recursive_read_only: false,

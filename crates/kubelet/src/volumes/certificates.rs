@@ -54,7 +54,7 @@ pub(super) struct Certificates {
 
 /// What a signer has said so far.
 #[derive(Debug, PartialEq)]
-enum Verdict {
+enum Answer {
     None,
     Issued { chain: String, refresh_at: Timestamp, expires_at: Timestamp },
     Refused(String),
@@ -96,13 +96,13 @@ impl Certificates {
         };
         let found = sources.certificate_requests.get(pod::uid(pod), pod::namespace(pod), &pending.request).await;
         let found = found.map_err(|e| ferry_client::write::short(&e))?;
-        match found.as_deref().map(verdict) {
-            Some(Verdict::Issued { chain, refresh_at, expires_at }) => {
+        match found.as_deref().map(answer) {
+            Some(Answer::Issued { chain, refresh_at, expires_at }) => {
                 let issued = Issued { key: pending.key, chain, refresh_at, expires_at };
                 self.known.lock().insert(key, Known { issued: Some(issued.clone()), pending: None });
                 Ok(issued)
             }
-            Some(Verdict::Refused(why)) => Err(why),
+            Some(Answer::Refused(why)) => Err(why),
             other => {
                 if other.is_none() {
                     // Taken away before anyone signed it: the next look asks again.
@@ -159,26 +159,26 @@ impl Certificates {
     }
 }
 
-fn verdict(request: &PodCertificateRequest) -> Verdict {
-    let Some(status) = &request.status else { return Verdict::None };
+fn answer(request: &PodCertificateRequest) -> Answer {
+    let Some(status) = &request.status else { return Answer::None };
     for condition in status.conditions.iter().flatten().filter(|c| c.status == "True") {
         match condition.type_.as_str() {
             "Denied" | "Failed" => {
                 let end = condition.type_.to_lowercase();
                 let (reason, message) = (&condition.reason, &condition.message);
-                return Verdict::Refused(format!("PodCertificateRequest was permanently {end}: {reason}: {message}"));
+                return Answer::Refused(format!("PodCertificateRequest was permanently {end}: {reason}: {message}"));
             }
             "Issued" => {
                 let expires_at = status.not_after.as_ref().map(|time| time.0);
                 let refresh_at = status.begin_refresh_at.as_ref().map(|time| time.0);
                 if let (Some(expires_at), Some(chain)) = (expires_at, status.certificate_chain.clone()) {
-                    return Verdict::Issued { chain, refresh_at: refresh_at.unwrap_or(expires_at), expires_at };
+                    return Answer::Issued { chain, refresh_at: refresh_at.unwrap_or(expires_at), expires_at };
                 }
             }
             _ => {}
         }
     }
-    Verdict::None
+    Answer::None
 }
 
 /// A private key as PEM, and the proof that somebody has it: a certificate request without a subject.
@@ -237,7 +237,7 @@ mod tests {
                 "signerName": "s/s", "podName": "p", "podUID": "u", "serviceAccountName": "a", "serviceAccountUID": "v",
                 "nodeName": "n", "nodeUID": "w", "stubPKCS10Request": ""}, "status": status}))
             .expect("a request");
-            let seen = format!("{:?}", verdict(&request));
+            let seen = format!("{:?}", answer(&request));
             assert!(seen.contains(want), "{seen}");
         };
         let condition = |kind: &str| {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{DeleteParams, Preconditions};
 use tokio::sync::watch;
 
-use super::{Next, Verdict, Worker};
+use super::{EndReason, Next, Worker};
 use crate::runtime::PodState;
 use crate::spec::sandbox::log_folder;
 use crate::{logs, plan, pod, status};
@@ -23,9 +23,9 @@ const RETRY: Duration = Duration::from_secs(2);
 impl Worker {
     /// Stops everything of the pod.
     pub(super) async fn terminate(&mut self, state: &PodState) -> Next {
-        if self.verdict.is_none() {
+        if self.end_reason.is_none() {
             let late = status::verdict_of_deadline(&self.pod, self.context.clock.now());
-            self.verdict = late.map(|why| Verdict { why, disrupts: None });
+            self.end_reason = late.map(|why| EndReason { why, disrupts: None });
         }
         self.report(state, false);
         self.probes.stop();

@@ -13,12 +13,12 @@ struct State {
     pod: Arc<Pod>,
     gone: bool,
     sources_changed: bool,
-    verdict: Option<Verdict>,
+    end_reason: Option<EndReason>,
 }
 
 /// Why the kubelet itself ends a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Verdict {
+pub(crate) struct EndReason {
     pub(crate) why: WaitReason,
     /// For the node's sake: the words of the pod's condition `DisruptionTarget`.
     pub(crate) disrupts: Option<String>,
@@ -39,7 +39,7 @@ impl Mailbox {
         let mailbox = Arc::new(Self {
             ending: watch::Sender::new(None),
             finished: watch::Sender::new(false),
-            state: Mutex::new(State { pod: pod.clone(), gone: false, sources_changed: false, verdict: None }),
+            state: Mutex::new(State { pod: pod.clone(), gone: false, sources_changed: false, end_reason: None }),
             wake: Arc::new(Notify::new()),
         });
         mailbox.put(pod);
@@ -56,19 +56,19 @@ impl Mailbox {
 
     /// The node does not take the pod.
     pub(crate) fn refuse(&self, why: WaitReason) {
-        self.state.lock().verdict = Some(Verdict { why, disrupts: None });
+        self.state.lock().end_reason = Some(EndReason { why, disrupts: None });
         self.wake.notify_one();
     }
 
     /// The pod ran long enough. The first reason stays.
-    pub(crate) fn end_for(&self, verdict: Verdict, grace: i64) {
-        self.state.lock().verdict.get_or_insert(verdict);
+    pub(crate) fn end_for(&self, end_reason: EndReason, grace: i64) {
+        self.state.lock().end_reason.get_or_insert(end_reason);
         self.end(grace);
         self.wake.notify_one();
     }
 
-    pub(crate) fn verdict(&self) -> Option<Verdict> {
-        self.state.lock().verdict.clone()
+    pub(crate) fn end_reason(&self) -> Option<EndReason> {
+        self.state.lock().end_reason.clone()
     }
 
     pub(crate) fn is_of(&self, uid: &str) -> bool {

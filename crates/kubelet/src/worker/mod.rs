@@ -18,7 +18,7 @@ use ferry_tasks::Tasks;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
-pub(crate) use mailbox::{Mailbox, Verdict};
+pub(crate) use mailbox::{EndReason, Mailbox};
 
 use crate::backoff::{Backoff, go_duration};
 use crate::cgroups::{self, Amounts};
@@ -54,7 +54,7 @@ pub(crate) struct Worker {
     mounted: Option<Arc<Mounted>>,
     /// What the pod's control group was last told.
     limits: Option<Amounts>,
-    verdict: Option<Verdict>,
+    end_reason: Option<EndReason>,
     /// Everything of the pod has been stopped.
     ended: bool,
     sizes: resize::Sizes,
@@ -105,7 +105,7 @@ impl Worker {
             backoffs: Backoffs::default(),
             mounted: None,
             limits: None,
-            verdict: None,
+            end_reason: None,
             ended: false,
             sizes: resize::Sizes::default(),
             recursive_read_only: false,
@@ -189,8 +189,8 @@ impl Worker {
         if self.ended {
             return self.finish(&state).await;
         }
-        if let Some(verdict) = self.mailbox.verdict() {
-            self.verdict = Some(verdict);
+        if let Some(end_reason) = self.mailbox.end_reason() {
+            self.end_reason = Some(end_reason);
             return self.terminate(&state).await;
         }
         self.adopt_sizes(&state);
@@ -262,7 +262,7 @@ impl Worker {
             reasons: &self.reasons,
             old: &old,
             over,
-            verdict: self.verdict.as_ref(),
+            end_reason: self.end_reason.as_ref(),
             sizes: self.sizes.given(),
             resizing: self.sizes.unsettled(&self.pod, state),
             recursive_read_only: self.recursive_read_only,

@@ -76,3 +76,33 @@ impl Strategy for PriorityClass {
         errors
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferry_meta::{FieldError, UserInfo};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_have_a_maximum_and_names_of_the_system_are_reserved() {
+        let user = UserInfo::new("u", &[]);
+        let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
+        let strategy = PriorityClass(Plain { has_generation: true, ..<Plain as Default>::default() });
+        for (name, value, wanted) in [
+            ("high", 1_000_000_000, ""),
+            ("system-node-critical", 2_000_001_000, ""),
+            ("high", 1_000_000_001, "value: Forbidden: maximum allowed value of a user defined priority is 1000000000"),
+            (
+                "system-own",
+                1,
+                "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-own is not a known system priority class",
+            ),
+        ] {
+            let class = json!({"metadata": {"name": name}, "value": value});
+            let errors = strategy.validate_create(&context, &class);
+            let said: Vec<String> = errors.iter().map(FieldError::line).collect();
+            assert_eq!(said.join("; "), wanted, "{name} {value}");
+        }
+    }
+}

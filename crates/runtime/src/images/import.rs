@@ -119,8 +119,7 @@ fn take_out(archive: &Path, scratch: &Path) -> Result<Vec<Taken>, PullError> {
     let mut images = Vec::new();
     for entry in entries {
         let names = entry.repo_tags.unwrap_or_default();
-        let names =
-            names.iter().map(|name| Reference::parse(name).map_err(PullError::Name)).collect::<Result<Vec<_>, _>>()?;
+        let names = names.iter().map(|name| Reference::parse(name)).collect::<Result<Vec<_>, _>>()?;
         if names.is_empty() {
             return Err(wrong("it has an image without a name; save it by its name".into()));
         }

@@ -55,7 +55,7 @@ pub(super) struct RootFs {
 impl Images {
     /// Pulls an image, from the first place that has it, and gives its id.
     pub(crate) async fn pull(&self, name: &str, auth: Option<&AuthConfig>) -> Result<String, PullError> {
-        let reference = Reference::parse(name).map_err(PullError::Name)?;
+        let reference = Reference::parse(name)?;
         let mut told: Option<PullError> = None;
         for place in self.mirrors.places(&reference) {
             let session = Session::new(&self.client, place, &reference, auth);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use ferry_cri::image_name::Reference;
+use ferry_cri::image_name::{Reference, ReferenceError};
 use ferry_cri::v1::AuthConfig;
 use ferry_outbound::HttpsClient;
 use http::{Method, Request, Response, StatusCode, Uri, header};
@@ -29,8 +29,8 @@ const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PullError {
-    #[error("{0}")]
-    Name(String),
+    #[error(transparent)]
+    Name(#[from] ReferenceError),
     #[error("{0}: not found")]
     NotFound(String),
     #[error("pull access denied, repository does not exist or may require authorization: {0}")]

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Answer, Services, answer, selected, show, version};
 use crate::engine::{Engine, Event, Failure, Outcome, exec_process};
-use crate::protocol::{Exec, Frame, Kind, Request as ShimRequest, Verdict, read_frame, write_frame};
+use crate::protocol::{Exec, ExecOutcome, Frame, Kind, Request as ShimRequest, read_frame, write_frame};
 use crate::state::{Container, Sandbox};
 use crate::stats;
 use crate::streaming::Wanted;
@@ -360,7 +360,7 @@ async fn exec_sync(engine: &Engine, request: v1::ExecSyncRequest) -> Outcome<v1:
             let to = match frame.kind {
                 Kind::Output => &mut stdout,
                 Kind::Errors => &mut stderr,
-                Kind::End => return Ok(serde_json::from_slice::<Verdict>(&frame.data).unwrap_or_default()),
+                Kind::End => return Ok(serde_json::from_slice::<ExecOutcome>(&frame.data).unwrap_or_default()),
                 _ => continue,
             };
             let room = LONGEST_OUTPUT.saturating_sub(to.len());
@@ -369,10 +369,10 @@ async fn exec_sync(engine: &Engine, request: v1::ExecSyncRequest) -> Outcome<v1:
         Err(std::io::Error::other("the pod's shim ended"))
     };
     let limit = u64::try_from(request.timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
-    let verdict = match limit {
+    let outcome = match limit {
         None => talk.await,
         Some(limit) => match tokio::time::timeout(limit, talk).await {
-            Ok(verdict) => verdict,
+            Ok(outcome) => outcome,
             Err(_) => {
                 let _ = write_frame(&mut stream, &Frame::new(Kind::End, "")).await;
                 let _ = stream.shutdown().await;
@@ -381,10 +381,10 @@ async fn exec_sync(engine: &Engine, request: v1::ExecSyncRequest) -> Outcome<v1:
             }
         },
     };
-    match verdict? {
-        Verdict { error: Some(error), .. } => Err(Failure::Internal(format!(
+    match outcome? {
+        ExecOutcome { error: Some(error), .. } => Err(Failure::Internal(format!(
             "failed to exec in container: failed to start exec: OCI runtime exec failed: {error}"
         ))),
-        Verdict { code, .. } => Ok(v1::ExecSyncResponse { stdout, stderr, exit_code: code }),
+        ExecOutcome { code, .. } => Ok(v1::ExecSyncResponse { stdout, stderr, exit_code: code }),
     }
 }

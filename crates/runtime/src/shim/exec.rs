@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::Shim;
 use super::container::{Container, Input, Source, piped, until_ready};
-use crate::protocol::{Exec, Frame, Kind, Verdict, read_frame, write_frame};
+use crate::protocol::{Exec, ExecOutcome, Frame, Kind, read_frame, write_frame};
 
 /// A command may leave others behind that hold its pipes.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ pub(super) async fn refuse(mut stream: UnixStream, error: String) -> std::io::Re
 }
 
 fn refusal(error: String) -> Frame {
-    Frame::end(&Verdict { code: 255, error: Some(error) })
+    Frame::end(&ExecOutcome { code: 255, error: Some(error) })
 }
 
 struct Started {
@@ -84,7 +84,7 @@ pub(super) async fn run(shim: &Rc<Shim>, exec: Exec, stream: UnixStream) -> std:
             }
         };
         let _ = tokio::time::timeout(DRAIN_PATIENCE, drained).await;
-        let _ = frames.send(Frame::end(&Verdict { code, error: None })).await;
+        let _ = frames.send(Frame::end(&ExecOutcome { code, error: None })).await;
     });
     let mut sent = Ok(());
     while let Some(frame) = output.recv().await {
@@ -197,7 +197,7 @@ pub(super) async fn attach(container: Rc<Container>, stdin: bool, stream: UnixSt
                 Some(frame) => write_frame(&mut write, &frame).await?,
                 None => {
                     let code = container.exit.get().map_or(255, |exit| exit.code);
-                    write_frame(&mut write, &Frame::end(&Verdict { code, error: None })).await?;
+                    write_frame(&mut write, &Frame::end(&ExecOutcome { code, error: None })).await?;
                     break;
                 }
             },

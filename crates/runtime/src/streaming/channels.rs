@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use super::Words;
 use super::command::{GOODBYE_PATIENCE, Io, Streams, last_words};
 use super::input::ToShim;
-use crate::protocol::{Kind, Verdict, read_frame};
+use crate::protocol::{ExecOutcome, Kind, read_frame};
 
 struct Sink<I> {
     inner: SplitSink<WebSocketStream<I>, Message>,
@@ -45,18 +45,18 @@ pub(super) async fn join<I: Io>(
     let mut sink = Sink { inner: sink, base64 };
     // Tells the client that the connection stands.
     sink.send(if streams.stdout { STDOUT } else { ERROR }, &[]).await?;
-    let verdict = match opened {
-        Err(error) => Some(Verdict { code: 255, error: Some(error) }),
+    let outcome = match opened {
+        Err(error) => Some(ExecOutcome { code: 255, error: Some(error) }),
         Ok(shim) => {
             let (from_shim, to_shim) = shim.into_split();
             tokio::select! {
-                verdict = to_client(from_shim, &mut sink, streams) => Some(verdict?),
+                outcome = to_client(from_shim, &mut sink, streams) => Some(outcome?),
                 ended = from_client(&mut source, ToShim::new(to_shim), streams, base64) => { ended?; None }
             }
         }
     };
-    let Some(verdict) = verdict else { return Ok(()) };
-    let last = last_words(&verdict, command, words);
+    let Some(outcome) = outcome else { return Ok(()) };
+    let last = last_words(&outcome, command, words);
     if !last.is_empty() {
         sink.send(ERROR, &last).await?;
     }
@@ -71,7 +71,7 @@ async fn to_client<I: Io>(
     mut shim: impl AsyncRead + Unpin,
     sink: &mut Sink<I>,
     streams: Streams,
-) -> std::io::Result<Verdict> {
+) -> std::io::Result<ExecOutcome> {
     while let Some(frame) = read_frame(&mut shim).await? {
         match frame.kind {
             Kind::Output if streams.stdout => sink.send(STDOUT, &frame.data).await?,
@@ -80,7 +80,7 @@ async fn to_client<I: Io>(
             _ => {}
         }
     }
-    Ok(Verdict { code: 255, error: Some("the pod's shim ended".to_owned()) })
+    Ok(ExecOutcome { code: 255, error: Some("the pod's shim ended".to_owned()) })
 }
 
 /// The channel that a message is for, and what it brings; None where it brings nothing.
@@ -140,7 +140,7 @@ mod tests {
             client.send(typed.clone()).await.expect("typed");
             // The shim is gone with what it did not read.
             write_frame(&mut shim, &Frame::new(Kind::Output, "word")).await.expect("a frame");
-            write_frame(&mut shim, &Frame::end(&Verdict { code: 3, error: None })).await.expect("a frame");
+            write_frame(&mut shim, &Frame::end(&ExecOutcome { code: 3, error: None })).await.expect("a frame");
             drop(shim);
             client.send(typed.clone()).await.expect("typed");
             let output = client.next().await.expect("output").expect("output").into_data();
@@ -164,7 +164,7 @@ mod tests {
             let asked = async move {
                 let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
                 client.next().await.expect("a greeting").expect("a greeting");
-                write_frame(&mut shim, &Frame::end(&Verdict { code, error: None })).await.expect("a frame");
+                write_frame(&mut shim, &Frame::end(&ExecOutcome { code, error: None })).await.expect("a frame");
                 if let Some(heard) = heard {
                     let error = client.next().await.expect("an error").expect("an error").into_data();
                     let text = String::from_utf8_lossy(&error[1..]).into_owned();

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use super::input::ToShim;
 use super::{Protocol, Words, channels};
 use crate::engine::{Engine, exec_process};
-use crate::protocol::{Exec, Kind, Request, Verdict, read_frame};
+use crate::protocol::{Exec, ExecOutcome, Kind, Request, read_frame};
 
 const STREAMS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client may take to close its side after the last word.
@@ -79,16 +79,16 @@ async fn join(
     }
 }
 
-/// The verdict as clients read it on the error stream.
-pub(super) fn last_words(verdict: &Verdict, command: &[String], words: Words) -> Vec<u8> {
-    let status = match verdict {
-        Verdict { error: Some(error), .. } => {
+/// The outcome as clients read it on the error stream.
+pub(super) fn last_words(outcome: &ExecOutcome, command: &[String], words: Words) -> Vec<u8> {
+    let status = match outcome {
+        ExecOutcome { error: Some(error), .. } => {
             let why = format!("error executing command in container: {error}");
             json!({"metadata": {}, "status": "Failure", "message": format!("Internal error occurred: {why}"),
                 "reason": "InternalError", "details": {"causes": [{"message": why}]}, "code": 500})
         }
-        Verdict { code: 0, .. } => json!({"metadata": {}, "status": "Success"}),
-        Verdict { code, .. } => json!({"metadata": {}, "status": "Failure",
+        ExecOutcome { code: 0, .. } => json!({"metadata": {}, "status": "Success"}),
+        ExecOutcome { code, .. } => json!({"metadata": {}, "status": "Failure",
             "message": format!("command terminated with non-zero exit code: error executing command {command:?}, exit code {code}"),
             "reason": "NonZeroExitCode",
             "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]}}),
@@ -113,19 +113,19 @@ async fn join_spdy<I: Io>(
     let writer = Arc::new(Mutex::new(Writer::new(write)));
     let named = tokio::time::timeout(STREAMS_PATIENCE, collect(&mut reader, &writer, streams)).await;
     let named = named.map_err(|_| std::io::Error::other("the client opened too few streams"))??;
-    let verdict = match opened {
-        Err(error) => Some(Verdict { code: 255, error: Some(error) }),
+    let outcome = match opened {
+        Err(error) => Some(ExecOutcome { code: 255, error: Some(error) }),
         Ok(shim) => {
             let (mut from_shim, to_shim) = shim.into_split();
             let mut to_shim = ToShim::new(to_shim);
             tokio::select! {
-                verdict = to_client(&mut from_shim, &writer, &named) => Some(verdict?),
+                outcome = to_client(&mut from_shim, &writer, &named) => Some(outcome?),
                 ended = from_client(&mut reader, &mut to_shim, &writer, &named) => { ended?; None }
             }
         }
     };
-    // Without a verdict the client is gone.
-    let Some(verdict) = verdict else { return Ok(()) };
+    // Without an outcome the client is gone.
+    let Some(outcome) = outcome else { return Ok(()) };
     let mut writer = writer.lock().await;
     for name in ["stdout", "stderr"] {
         if let Some(stream) = named.get(name) {
@@ -133,7 +133,7 @@ async fn join_spdy<I: Io>(
         }
     }
     if let Some(stream) = named.get("error") {
-        writer.data(*stream, &last_words(&verdict, command, words), true).await?;
+        writer.data(*stream, &last_words(&outcome, command, words), true).await?;
     }
     // The client reads what is on its way before it closes.
     let closed = async { while let Ok(Some(_)) = reader.next().await {} };
@@ -168,7 +168,7 @@ async fn to_client<I: Io>(
     shim: &mut (impl AsyncRead + Unpin),
     writer: &Shared<I>,
     named: &HashMap<String, u32>,
-) -> std::io::Result<Verdict> {
+) -> std::io::Result<ExecOutcome> {
     while let Some(frame) = read_frame(shim).await? {
         let name = match frame.kind {
             Kind::Output => "stdout",
@@ -180,7 +180,7 @@ async fn to_client<I: Io>(
             writer.lock().await.data(*stream, &frame.data, false).await?;
         }
     }
-    Ok(Verdict { code: 255, error: Some("the pod's shim ended".to_owned()) })
+    Ok(ExecOutcome { code: 255, error: Some("the pod's shim ended".to_owned()) })
 }
 
 async fn from_client<I: Io>(

@@ -11,6 +11,7 @@ use ferry_cri::v1;
 use ferry_remotecommand::spdy::{Frame, Reader, Writer};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, WriteHalf};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
@@ -104,29 +105,19 @@ async fn carry<I: Io>(
     port: u16,
     data: u32,
     error: u32,
-    mut from_client: mpsc::Receiver<Bytes>,
+    from_client: mpsc::Receiver<Bytes>,
     writer: &Shared<I>,
 ) {
-    let connected = connect(namespace.map(Path::to_owned), port).await;
-    let stream = match connected {
+    let stream = match connect(namespace.map(Path::to_owned), port).await {
         Ok(stream) => stream,
         Err(why) => {
-            let why = format!("failed to connect to localhost:{port} inside namespace: {why}");
             let mut writer = writer.lock().await;
             let _ = writer.data(error, why.as_bytes(), true).await;
             let _ = writer.data(data, &[], true).await;
             return;
         }
     };
-    let (mut read, mut write) = stream.into_split();
-    let inward = async {
-        while let Some(bytes) = from_client.recv().await {
-            if write.write_all(&bytes).await.is_err() {
-                break;
-            }
-        }
-        let _ = write.shutdown().await;
-    };
+    let (mut read, write) = stream.into_split();
     let outward = async {
         let mut buffer = vec![0; 32 * 1024];
         while let Ok(length @ 1..) = read.read(&mut buffer).await {
@@ -138,16 +129,32 @@ async fn carry<I: Io>(
         let _ = writer.data(data, &[], true).await;
         let _ = writer.data(error, &[], true).await;
     };
-    // What the pod has said to its end ends the connection; the client may have ended its own side before.
     tokio::select! {
         () = outward => {}
-        () = async { inward.await; std::future::pending::<()>().await } => {}
+        () = inward(from_client, write) => {}
     }
 }
 
-/// Connects to the pod's loopback. A thread enters the pod's network, makes the sockets and ends there; it does not wait for
-/// the pod, which may let nobody in.
-pub(super) async fn connect(namespace: Option<PathBuf>, port: u16) -> std::io::Result<TcpStream> {
+/// Gives the pod what the client says, and then waits for ever: what the pod has said to its end ends the connection, and the
+/// client may have ended its own side before.
+pub(super) async fn inward(mut from_client: mpsc::Receiver<Bytes>, mut write: OwnedWriteHalf) {
+    while let Some(bytes) = from_client.recv().await {
+        if write.write_all(&bytes).await.is_err() {
+            break;
+        }
+    }
+    let _ = write.shutdown().await;
+    std::future::pending().await
+}
+
+/// Connects to the pod's loopback; the error is in the words that the client gets.
+pub(super) async fn connect(namespace: Option<PathBuf>, port: u16) -> Result<TcpStream, String> {
+    let stream = dial(namespace, port).await;
+    stream.map_err(|why| format!("failed to connect to localhost:{port} inside namespace: {why}"))
+}
+
+/// A thread enters the pod's network, makes the sockets and ends there; it does not wait for the pod, which may let nobody in.
+async fn dial(namespace: Option<PathBuf>, port: u16) -> std::io::Result<TcpStream> {
     let (sender, receiver) = oneshot::channel();
     let one = THREADS.acquire().await.map_err(std::io::Error::other)?;
     std::thread::Builder::new().name(THREAD.into()).spawn(move || {

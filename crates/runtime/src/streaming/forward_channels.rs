@@ -10,7 +10,7 @@ use bytes::Bytes;
 use ferry_cri::v1;
 use futures::stream::FuturesUnordered;
 use futures::{SinkExt, StreamExt};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::channels::split;
 use super::command::Io;
-use super::forward::{connect, network};
+use super::forward::{connect, inward, network};
 use crate::engine::Engine;
 
 /// A channel is one byte, and in text form one digit.
@@ -91,7 +91,7 @@ async fn carry(
     namespace: Option<&Path>,
     port: u16,
     channel: u8,
-    mut from_client: mpsc::Receiver<Bytes>,
+    from_client: mpsc::Receiver<Bytes>,
     to_client: mpsc::Sender<(u8, Vec<u8>)>,
 ) {
     for channel in [channel, channel + 1] {
@@ -100,20 +100,11 @@ async fn carry(
     let stream = match connect(namespace.map(Path::to_owned), port).await {
         Ok(stream) => stream,
         Err(why) => {
-            let why = format!("failed to connect to localhost:{port} inside namespace: {why}");
             let _ = to_client.send((channel + 1, why.into_bytes())).await;
             return;
         }
     };
-    let (mut read, mut write) = stream.into_split();
-    let inward = async {
-        while let Some(bytes) = from_client.recv().await {
-            if write.write_all(&bytes).await.is_err() {
-                break;
-            }
-        }
-        let _ = write.shutdown().await;
-    };
+    let (mut read, write) = stream.into_split();
     let outward = async {
         let mut buffer = vec![0; 32 * 1024];
         while let Ok(length @ 1..) = read.read(&mut buffer).await {
@@ -122,9 +113,8 @@ async fn carry(
             }
         }
     };
-    // What the pod has said to its end ends the connection.
     tokio::select! {
         () = outward => {}
-        () = async { inward.await; std::future::pending::<()>().await } => {}
+        () = inward(from_client, write) => {}
     }
 }

@@ -8,8 +8,8 @@ mod hostile;
 mod kubelet;
 mod registry;
 mod scenarios;
+mod streaming_client;
 mod users;
-mod wire;
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;

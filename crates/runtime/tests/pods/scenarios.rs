@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferry_cri::{Code, v1};
 
 use crate::kubelet::Kubelet;
-use crate::wire;
+use crate::streaming_client;
 
 pub async fn images(kubelet: &mut Kubelet) {
     let id = kubelet.pull("base").await.expect("pulled");
@@ -161,14 +161,14 @@ pub async fn streams(kubelet: &mut Kubelet) {
         .await
         .expect("an address")
         .url;
-    let [_, out, err, verdict] = wire::channels(&url, b"hello\n").await;
+    let [_, out, err, status] = streaming_client::channels(&url, b"hello\n").await;
     assert_eq!((&out[..], &err[..]), (&b"got hello\n"[..], &b"err\n"[..]));
-    assert!(String::from_utf8_lossy(&verdict).contains(r#""message":"5""#), "{}", String::from_utf8_lossy(&verdict));
+    assert!(String::from_utf8_lossy(&status).contains(r#""message":"5""#), "{}", String::from_utf8_lossy(&status));
 
     let url = kubelet.client.exec(exec(true, "tty; exit 0")).await.expect("an address").url;
-    let [_, out, _, verdict] = wire::channels(&url, b"").await;
+    let [_, out, _, status] = streaming_client::channels(&url, b"").await;
     assert!(String::from_utf8_lossy(&out).contains("/dev/pts/"), "{}", String::from_utf8_lossy(&out));
-    assert!(String::from_utf8_lossy(&verdict).contains("Success"));
+    assert!(String::from_utf8_lossy(&status).contains("Success"));
 
     let mut config = kubelet.container_config("reader", "read line; echo read $line; exit 0");
     (config.stdin, config.stdin_once) = (true, true);
@@ -176,20 +176,20 @@ pub async fn streams(kubelet: &mut Kubelet) {
     let request =
         v1::AttachRequest { container_id: reader.clone(), stdin: true, stdout: true, stderr: true, tty: false };
     let url = kubelet.client.attach(request).await.expect("an address").url;
-    let [_, out, ..] = wire::channels(&url, b"words\n").await;
+    let [_, out, ..] = streaming_client::channels(&url, b"words\n").await;
     assert_eq!(String::from_utf8_lossy(&out), "read words\n");
     assert_eq!(kubelet.ended(&reader).await.exit_code, 0);
 
     let forward = || v1::PortForwardRequest { pod_sandbox_id: pod.clone(), port: vec![8080] };
     let url = kubelet.client.port_forward(forward()).await.expect("an address").url;
-    let (output, error) = wire::forward(&url, 8080, b"ping\n").await;
+    let (output, error) = streaming_client::forward(&url, 8080, b"ping\n").await;
     assert_eq!((String::from_utf8_lossy(&output), error.len()), ("pong\n".into(), 0));
     let by_channels = v1::PortForwardRequest { pod_sandbox_id: pod.clone(), port: vec![8082] };
     let url = kubelet.client.port_forward(by_channels).await.expect("an address").url;
-    let output = wire::forward_by_channels(&url, 8082, b"ping\n").await;
+    let output = streaming_client::forward_by_channels(&url, 8082, b"ping\n").await;
     assert_eq!(String::from_utf8_lossy(&output), "pong\n");
     let url = kubelet.client.port_forward(forward()).await.expect("an address").url;
-    let (_, error) = wire::forward(&url, 8081, b"").await;
+    let (_, error) = streaming_client::forward(&url, 8081, b"").await;
     assert!(String::from_utf8_lossy(&error).contains("refused"), "{}", String::from_utf8_lossy(&error));
     kubelet.remove_pod(&pod).await;
 }

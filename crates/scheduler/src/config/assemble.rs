@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::types::{Plugin as Named, PluginConfig, PluginSet, Plugins, Profile as Written};
 use crate::framework::{Plugin, Point, Profile, Registered};
-use crate::plugins::{self, Factory, Making};
+use crate::plugins::{self, Factory, Making, PluginError};
 use crate::{DEFAULT_SCHEDULER, SchedulerError};
 
 /// The points in their order, by the names they have in files.
@@ -31,16 +31,33 @@ pub(super) fn sets(plugins: &Plugins) -> [(Point, &'static str, &PluginSet); 12]
 }
 
 /// A plugin's arguments, completed with defaults. Their kind may be given and must then be the plugin's.
-pub(crate) fn arguments<T: DeserializeOwned + Default>(config: &PluginConfig) -> Result<T, String> {
+pub(crate) fn arguments<T: DeserializeOwned + Default>(config: &PluginConfig) -> Result<T, PluginError> {
     let mut args = config.args.clone();
     let Some(map) = args.as_object_mut() else {
-        return if args.is_null() { Ok(T::default()) } else { Err("has to match plugin args".into()) };
+        return if args.is_null() { Ok(T::default()) } else { Err(PluginError::OtherArguments) };
     };
     map.remove("apiVersion");
     if map.remove("kind").is_some_and(|kind| kind != format!("{}Args", config.name)) {
-        return Err("has to match plugin args".into());
+        return Err(PluginError::OtherArguments);
     }
-    serde_json::from_value(args).map_err(|error| super::strict(&error))
+    serde_json::from_value(args).map_err(|error| PluginError::Arguments(super::strict(&error)))
+}
+
+/// Why a profile cannot be made of what was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
+    #[error("plugin {plugin:?} does not extend {point} plugin")]
+    OtherPoint { plugin: String, point: &'static str },
+    #[error("plugin {plugin:?} already registered as {point:?}")]
+    Twice { plugin: String, point: &'static str },
+    #[error("at least one queue sort plugin is needed for profile with scheduler name {0:?}")]
+    NoQueueSort(String),
+    #[error("only one queue sort plugin required for profile with scheduler name {profile:?}, but got {number}")]
+    ManyQueueSorts { profile: String, number: usize },
+    #[error("at least one bind plugin is needed for profile with scheduler name {0:?}")]
+    NoBind(String),
 }
 
 pub(super) fn profile(
@@ -50,9 +67,7 @@ pub(super) fn profile(
     further: &[Factory],
 ) -> Result<Profile, SchedulerError> {
     let name = written.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
-    let fail = |problem: String| {
-        SchedulerError::Configuration(format!("creating profile for scheduler name {name}: {problem}"))
-    };
+    let fail = |problem| SchedulerError::Profile { name: name.to_owned(), problem };
     let everywhere = merge_defaults(&written.plugins.multi_point);
     let mut workshop =
         Workshop { written, ignored_resources, client, further, made: Vec::new(), places: HashMap::new() };
@@ -71,20 +86,12 @@ pub(super) fn profile(
     }
     let at = |point: Point| points.iter().find(|(known, _)| *known == point).map_or(0, |(_, places)| places.len());
     match at(Point::QueueSort) {
-        0 => {
-            return Err(fail(format!(
-                "at least one queue sort plugin is needed for profile with scheduler name {name:?}"
-            )));
-        }
+        0 => return Err(fail(ProfileError::NoQueueSort(name.to_owned()))),
         1 => {}
-        many => {
-            return Err(fail(format!(
-                "only one queue sort plugin required for profile with scheduler name {name:?}, but got {many}"
-            )));
-        }
+        number => return Err(fail(ProfileError::ManyQueueSorts { profile: name.to_owned(), number })),
     }
     if at(Point::Bind) == 0 {
-        return Err(fail(format!("at least one bind plugin is needed for profile with scheduler name {name:?}")));
+        return Err(fail(ProfileError::NoBind(name.to_owned())));
     }
     Ok(Profile::assembled(name, workshop.made, &points))
 }
@@ -114,7 +121,7 @@ struct Workshop<'a> {
 }
 
 impl Workshop<'_> {
-    fn place(&mut self, name: &str) -> Result<usize, String> {
+    fn place(&mut self, name: &str) -> Result<usize, ProfileError> {
         if let Some(place) = self.places.get(name) {
             return Ok(*place);
         }
@@ -140,17 +147,23 @@ impl Workshop<'_> {
     }
 
     /// First what is named both here and everywhere, then what is named everywhere, then what is named only here.
-    fn order(&mut self, point: Point, text: &str, set: &PluginSet, everywhere: &[Named]) -> Result<Vec<usize>, String> {
+    fn order(
+        &mut self,
+        point: Point,
+        text: &'static str,
+        set: &PluginSet,
+        everywhere: &[Named],
+    ) -> Result<Vec<usize>, ProfileError> {
         let is_disabled = |name: &str| set.disabled.iter().any(|plugin| plugin.name == "*" || plugin.name == name);
         let mut first = Vec::new();
         let mut last = Vec::new();
         for plugin in &set.enabled {
             let place = self.place(&plugin.name)?;
             if !self.made[place].plugin.points().contains(&point) {
-                return Err(format!("plugin {:?} does not extend {text} plugin", plugin.name));
+                return Err(ProfileError::OtherPoint { plugin: plugin.name.clone(), point: text });
             }
             if first.contains(&place) || last.contains(&place) {
-                return Err(format!("plugin {:?} already registered as {text:?}", plugin.name));
+                return Err(ProfileError::Twice { plugin: plugin.name.clone(), point: text });
             }
             let list = if everywhere.iter().any(|other| other.name == plugin.name) { &mut first } else { &mut last };
             list.push(place);

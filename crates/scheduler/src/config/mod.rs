@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::extender::Extender;
 use crate::plugins::Factory;
 use crate::{Config, SchedulerError};
+pub use assemble::ProfileError;
 pub(crate) use assemble::arguments;
 pub use types::{ClientConnection, LeaderElection, PluginConfig, PluginSet, Plugins};
 

@@ -166,7 +166,7 @@ fn plugin_config(path: &Path, profile: &Profile, errors: &mut FieldErrors) {
             _ => Ok(()),
         };
         if let Err(problem) = outcome {
-            errors.push(FieldError::invalid(&path, config.args.clone(), problem));
+            errors.push(FieldError::invalid(&path, config.args.clone(), problem.to_string()));
         }
     }
 }

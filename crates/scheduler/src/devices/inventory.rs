@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use ferry_cel::device::{Attribute, Device as Seen};
+use ferry_cel::device::{Attribute, AttributeError, Device as Seen};
 use ferry_meta::Quantity;
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1::{
@@ -70,7 +70,7 @@ pub(super) struct Device {
     pub(super) binding_conditions: Vec<String>,
     pub(super) binding_failure_conditions: Vec<String>,
     pub(super) binds_to_node: bool,
-    seen: OnceLock<Result<Seen, String>>,
+    seen: OnceLock<Result<Seen, AttributeError>>,
 }
 
 impl Device {
@@ -94,7 +94,7 @@ impl Device {
     }
 
     /// The device as selectors see it.
-    pub(super) fn seen(&self) -> &Result<Seen, String> {
+    pub(super) fn seen(&self) -> &Result<Seen, AttributeError> {
         self.seen.get_or_init(|| {
             let attributes = self.attributes.iter().map(|(name, value)| (name.as_str(), attribute(value)));
             let capacity = self.capacity.iter().map(|(name, capacity)| (name.as_str(), capacity.value.clone()));

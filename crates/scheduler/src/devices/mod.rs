@@ -21,7 +21,7 @@ pub use inventory::Inventory;
 pub use search::{Limits, Matched, Request, Trouble, allocate};
 pub use selectors::Selectors;
 pub use taken::Taken;
-pub use wishes::Wishes;
+pub use wishes::{RequestProblem, WishError, Wishes};
 
 /// A device in the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -25,6 +25,7 @@ const MOST_RESULTS: usize = 32;
 const DEEPEST: usize = 10_000;
 /// How often the clock is looked at.
 const STEPS_PER_LOOK: usize = 256;
+const NO_SUCH_KEY_HINT: &str = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields";
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -388,25 +389,15 @@ fn selected(alternative: &Alternative, device: &Device) -> Result<bool, Trouble>
             Ok(selector) => selector,
             Err(error) => return Err(Trouble::Fatal(format!("{place}: CEL compile error: {error}"))),
         };
-        let matches = match device.seen() {
-            Ok(seen) => selector.matches(seen).map_err(|error| error.to_string()),
-            Err(error) => Err(error.clone()),
+        let failed = |error: &dyn std::fmt::Display, hint: &str| {
+            Err(Trouble::Fatal(format!("{place} on device {}: CEL runtime error: {error}{hint}", device.id)))
         };
-        match matches {
-            Ok(true) => {}
-            Ok(false) => return Ok(false),
-            Err(error) => {
-                let hint = match error.contains("no such key:") {
-                    true => {
-                        ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
-                    }
-                    false => "",
-                };
-                return Err(Trouble::Fatal(format!(
-                    "{place} on device {}: CEL runtime error: {error}{hint}",
-                    device.id
-                )));
-            }
+        match device.seen().as_ref().map(|seen| selector.matches(seen)) {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return Ok(false),
+            Ok(Err(error @ ferry_cel::Error::NoSuchKey(_))) => return failed(&error, NO_SUCH_KEY_HINT),
+            Ok(Err(error)) => return failed(&error, ""),
+            Err(error) => return failed(error, ""),
         }
     }
     Ok(true)

@@ -95,7 +95,8 @@ impl Case {
             classes.insert(name, Arc::new(serde_json::from_value(class).expect("a class")));
         }
         let selectors = Selectors::default();
-        let wishes = Wishes::new(claims, &|name| classes.get(name).cloned(), &selectors).map_err(Trouble::Fatal)?;
+        let wishes = Wishes::new(claims, &|name| classes.get(name).cloned(), &selectors)
+            .map_err(|error| Trouble::Fatal(error.to_string()))?;
         let snapshot = self.snapshot();
         let request = Request { wishes: &wishes, snapshot: &snapshot, node: "n", labels: &self.labels };
         allocate(request, &mut Matched::default(), limits)

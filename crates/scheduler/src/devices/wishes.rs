@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ferry_cel::device::Selector;
 use k8s_openapi::api::resource::v1::{
     CapacityRequirements, DeviceClass, DeviceConstraint, DeviceSelector, DeviceSubRequest, DeviceToleration,
     ExactDeviceRequest, ResourceClaim,
@@ -10,6 +9,7 @@ use k8s_openapi::api::resource::v1::{
 
 use super::Selectors;
 use super::capacity::{Amounts, amount};
+use super::selectors::Compiled;
 
 /// The claims of one pod that have no devices yet.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(super) struct Alternative {
 /// A selector, and where it stands.
 #[derive(Debug)]
 pub(super) struct Written {
-    pub(super) selector: Arc<Result<Selector, String>>,
+    pub(super) selector: Arc<Compiled>,
     pub(super) place: String,
 }
 
@@ -142,6 +142,32 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// What is wrong with a claim or class, whatever the node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WishError {
+    #[error("claim {claim}, request {request}: {problem}")]
+    Request { claim: String, request: String, problem: RequestProblem },
+    #[error("claim {claim}, constraint #{number}: empty constraint (unsupported constraint type?)")]
+    EmptyConstraint { claim: String, number: usize },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestProblem {
+    #[error("unsupported request type")]
+    Type,
+    #[error("cannot handle request with derived attributes, the feature is disabled")]
+    DerivedAttributes,
+    #[error("missing device class name (unsupported request type?)")]
+    NoClass,
+    #[error("could not retrieve device class {0}: deviceclass.resource.k8s.io {0:?} not found")]
+    UnknownClass(String),
+    #[error("unsupported count mode {0}")]
+    CountMode(String),
+    /// A selector, by its place.
+    #[error("{0}: CEL expression empty (unsupported selector type?)")]
+    EmptySelector(String),
+}
+
 struct Reader<'a> {
     class: &'a dyn Fn(&str) -> Option<Arc<DeviceClass>>,
     selectors: &'a Selectors,
@@ -149,12 +175,11 @@ struct Reader<'a> {
 }
 
 impl Wishes {
-    /// An error is a fault of a claim or class, whatever the node.
     pub fn new(
         claims: &[Arc<ResourceClaim>],
         class: &dyn Fn(&str) -> Option<Arc<DeviceClass>>,
         selectors: &Selectors,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, WishError> {
         let mut reader = Reader { class, selectors, next: 0 };
         Ok(Self { claims: claims.iter().map(|claim| reader.claim(claim)).collect::<Result<_, _>>()? })
     }
@@ -170,7 +195,7 @@ impl Wishes {
 }
 
 impl Reader<'_> {
-    fn claim(&mut self, object: &Arc<ResourceClaim>) -> Result<Claim, String> {
+    fn claim(&mut self, object: &Arc<ResourceClaim>) -> Result<Claim, WishError> {
         let devices = object.spec.as_ref().and_then(|spec| spec.devices.as_ref());
         let mut requests = Vec::new();
         for request in devices.iter().flat_map(|devices| devices.requests.iter().flatten()) {
@@ -181,39 +206,33 @@ impl Reader<'_> {
                 }
                 Some(exact) => vec![self.read(object, &Asked::exactly(&request.name, exact))?],
                 None => {
-                    let name = &request.name;
-                    return Err(format!("claim {}, request {name}: unsupported request type", shown(object)));
+                    let (claim, request) = (shown(object), request.name.clone());
+                    return Err(WishError::Request { claim, request, problem: RequestProblem::Type });
                 }
             };
             requests.push(Wish { name: request.name.clone(), prioritized: !sub.is_empty(), alternatives });
         }
         let wire = devices.iter().flat_map(|devices| devices.constraints.iter().flatten());
         let constraints = wire.enumerate().map(|(number, constraint)| {
-            Constraint::new(constraint).ok_or_else(|| {
-                let claim = shown(object);
-                format!("claim {claim}, constraint #{number}: empty constraint (unsupported constraint type?)")
-            })
+            Constraint::new(constraint).ok_or_else(|| WishError::EmptyConstraint { claim: shown(object), number })
         });
         Ok(Claim { requests, constraints: constraints.collect::<Result<_, _>>()?, object: object.clone() })
     }
 
-    fn read(&mut self, claim: &ResourceClaim, asked: &Asked<'_>) -> Result<Alternative, String> {
-        let fail = |what: String| Err(format!("claim {}, request {}: {what}", shown(claim), asked.name));
+    fn read(&mut self, claim: &ResourceClaim, asked: &Asked<'_>) -> Result<Alternative, WishError> {
+        let fail = |problem| Err(WishError::Request { claim: shown(claim), request: asked.name.to_owned(), problem });
         if asked.derives {
-            return fail("cannot handle request with derived attributes, the feature is disabled".into());
+            return fail(RequestProblem::DerivedAttributes);
         }
         if asked.class.is_empty() {
-            return fail("missing device class name (unsupported request type?)".into());
+            return fail(RequestProblem::NoClass);
         }
         let Some(class) = (self.class)(asked.class) else {
-            return fail(format!(
-                "could not retrieve device class {0}: deviceclass.resource.k8s.io {0:?} not found",
-                asked.class
-            ));
+            return fail(RequestProblem::UnknownClass(asked.class.to_owned()));
         };
         let count = match asked.mode {
             None | Some("ExactCount" | "All") => usize::try_from(asked.count.unwrap_or(1)).unwrap_or_default(),
-            Some(other) => return fail(format!("unsupported count mode {other}")),
+            Some(other) => return fail(RequestProblem::CountMode(other.to_owned())),
         };
         let mut selectors = Vec::new();
         let of_class = class.spec.as_ref().and_then(|spec| spec.selectors.as_deref()).unwrap_or_default();
@@ -229,7 +248,7 @@ impl Reader<'_> {
         for (place, selector) in both {
             match &selector.cel {
                 Some(cel) => selectors.push(Written { selector: self.selectors.get(&cel.expression), place }),
-                None => return fail(format!("{place}: CEL expression empty (unsupported selector type?)")),
+                None => return fail(RequestProblem::EmptySelector(place)),
             }
         }
         let number = self.next;

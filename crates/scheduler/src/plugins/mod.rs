@@ -35,7 +35,21 @@ pub struct Making<'a> {
 #[derive(Clone, Copy)]
 pub struct Factory {
     pub name: &'static str,
-    pub make: fn(&Making<'_>) -> Result<Arc<dyn Plugin>, String>,
+    pub make: fn(&Making<'_>) -> Result<Arc<dyn Plugin>, PluginError>,
+}
+
+/// Why a plugin cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PluginError {
+    #[error("plugin {0:?} does not exist")]
+    Unknown(String),
+    #[error("{0} needs a client")]
+    NoClient(&'static str),
+    /// They say of themselves that they are another plugin's.
+    #[error("has to match plugin args")]
+    OtherArguments,
+    #[error("{0}")]
+    Arguments(String),
 }
 
 /// The plugins of a profile that says nothing, in their order, with the weights of their scores.
@@ -62,7 +76,7 @@ pub const DEFAULTS: &[(&str, i64)] = &[
 ];
 
 /// Makes the plugin of that name.
-pub(crate) fn make(name: &str, making: &Making<'_>) -> Result<Arc<dyn Plugin>, String> {
+pub(crate) fn make(name: &str, making: &Making<'_>) -> Result<Arc<dyn Plugin>, PluginError> {
     Ok(match name {
         "SchedulingGates" => Arc::new(simple::SchedulingGates),
         "PrioritySort" => Arc::new(simple::PrioritySort),
@@ -117,9 +131,9 @@ pub(crate) fn make(name: &str, making: &Making<'_>) -> Result<Arc<dyn Plugin>, S
         "ImageLocality" => Arc::new(image_locality::ImageLocality),
         "DefaultBinder" => match making.client {
             Some(client) => Arc::new(default_binder::DefaultBinder::new(client.clone())),
-            None => return Err("DefaultBinder needs a client".into()),
+            None => return Err(PluginError::NoClient("DefaultBinder")),
         },
-        other => return Err(format!("plugin {other:?} does not exist")),
+        other => return Err(PluginError::Unknown(other.to_owned())),
     })
 }
 

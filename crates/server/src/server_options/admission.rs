@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ferry_admission::Chain;
 use ferry_meta::object::{items, text};
@@ -32,9 +32,8 @@ impl AdmissionOptions {
             Some(path) => of_plugins(path).with_context(|| path.display().to_string())?,
             None => HashMap::new(),
         };
-        chain
-            .select(&self.enable_admission_plugins, &self.disable_admission_plugins, &configuration)
-            .map_err(|why| anyhow!("{why}"))
+        let (enabled, disabled) = (&self.enable_admission_plugins, &self.disable_admission_plugins);
+        Ok(chain.select(enabled, disabled, &configuration)?)
     }
 }
 

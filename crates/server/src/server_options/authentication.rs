@@ -153,10 +153,10 @@ impl AuthenticationOptions {
                 required_claims: self.oidc_required_claim.clone(),
                 signing_algorithms: self.oidc_signing_algs.clone(),
             };
-            providers.push(Provider::of_flags(&flags).map_err(|why| anyhow!("{why}"))?);
+            providers.push(Provider::of_flags(&flags)?);
         }
         for provider in providers {
-            let oidc = Oidc::start(provider, audiences.to_vec(), tasks).map_err(|why| anyhow!("{why}"))?;
+            let oidc = Oidc::start(provider, audiences.to_vec(), tasks)?;
             settings.providers.push(oidc);
         }
         Ok(settings)

@@ -104,11 +104,11 @@ impl Authorities {
         let proxy = self.proxy_source.as_deref().map(read).transpose()?.unwrap_or_default();
         if self.proxies.is_some() {
             // Both or neither.
-            ClientAuthority::from_pem(&proxy).map_err(|why| anyhow!("{why}"))?;
+            ClientAuthority::from_pem(&proxy)?;
         }
-        self.client.replace(&client).map_err(|why| anyhow!("{why}"))?;
+        self.client.replace(&client)?;
         if let Some(proxies) = &self.proxies {
-            proxies.replace(&proxy).map_err(|why| anyhow!("{why}"))?;
+            proxies.replace(&proxy)?;
         }
         self.subjects.replace(Self::subjects(&self.client, self.proxies.as_ref()));
         self.pems.store(Arc::new((client, proxy)));

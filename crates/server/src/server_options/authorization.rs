@@ -193,7 +193,7 @@ fn webhook(one: &Value, tasks: &Tasks) -> Result<AccessWebhook> {
         "matchConditionSubjectAccessReviewVersion: {of_conditions:?} is not v1, which is required if match conditions are specified"
     );
     let expressions: Vec<&str> = conditions.iter().map(|condition| text(condition, "/expression")).collect();
-    let conditions = AccessConditions::compile(&expressions).map_err(|why| anyhow!("{why}"))?;
+    let conditions = AccessConditions::compile(&expressions)?;
     let remote = remote_of(&one["webhook"]["connectionInfo"], tasks)?;
     let flag = |field: &str| one.pointer(&format!("/webhook/{field}")).and_then(Value::as_bool).unwrap_or(true);
     let options = AccessWebhookOptions {

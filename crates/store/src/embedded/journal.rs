@@ -57,8 +57,12 @@ pub(crate) fn check(tables: &Path) -> Result<()> {
         let damaged = |at: u64| StoreError::Corrupt(format!("{} is damaged at byte {at}", path.display()));
         let good = whole_batches(&path).map_err(|e| io_error("read", &path, &e))?;
         let tail = tail(&path, good).map_err(|e| io_error("read", &path, &e))?;
-        let Some(tail) = tail else { continue };
-        if number != newest || tail.is_none_or(|tail| has_batch(&tail)) {
+        let is_interrupted_write = match tail {
+            Tail::Zeroes => continue,
+            Tail::TooLong => false,
+            Tail::Bytes(bytes) => number == newest && !has_batch(&bytes),
+        };
+        if !is_interrupted_write {
             return Err(damaged(good));
         }
         tracing::warn!("{}: a write that was interrupted at byte {good} is dropped", path.display());
@@ -80,9 +84,15 @@ fn whole_batches(path: &Path) -> io::Result<u64> {
     Ok(good)
 }
 
-/// What lies behind the whole batches: None for nothing but zeroes, Some(None) for too much to be a single write.
-#[expect(clippy::option_option, reason = "nothing, something, too much")]
-fn tail(path: &Path, from: u64) -> io::Result<Option<Option<Vec<u8>>>> {
+/// What lies behind the whole batches.
+enum Tail {
+    Zeroes,
+    Bytes(Vec<u8>),
+    /// More than a single write can have.
+    TooLong,
+}
+
+fn tail(path: &Path, from: u64) -> io::Result<Tail> {
     let mut file = File::open(path)?;
     let mut at = from;
     // Logs are preallocated: holes are skipped, not read.
@@ -94,16 +104,16 @@ fn tail(path: &Path, from: u64) -> io::Result<Option<Option<Vec<u8>>>> {
         if piece.iter().any(|byte| *byte != 0) {
             let length = file.metadata()?.len() - from;
             if length > LONGEST_TAIL {
-                return Ok(Some(None));
+                return Ok(Tail::TooLong);
             }
             file.seek(SeekFrom::Start(from))?;
             let mut all = Vec::new();
             file.read_to_end(&mut all)?;
-            return Ok(Some(Some(all)));
+            return Ok(Tail::Bytes(all));
         }
         at = data + piece.len() as u64;
     }
-    Ok(None)
+    Ok(Tail::Zeroes)
 }
 
 /// Whether a whole batch begins anywhere but at the start, which is known to be bad.

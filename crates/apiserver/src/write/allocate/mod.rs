@@ -31,22 +31,40 @@ const PORT_PREFIX: &str = "/registry/ranges/servicenodeports/";
 /// What one write of a Service takes and gives back.
 #[derive(Default)]
 pub(crate) struct Allocation {
-    /// Addresses and ports that the writer chose by itself: another is tried when one is taken.
-    chosen_addresses: BTreeSet<String>,
-    chosen_ports: BTreeSet<i64>,
-    taken_addresses: BTreeSet<String>,
-    taken_ports: BTreeSet<i64>,
-    released_addresses: BTreeSet<String>,
-    released_ports: BTreeSet<i64>,
-    /// Addresses that the Service had already, and those that others took meanwhile.
-    kept_addresses: BTreeSet<String>,
-    lost_addresses: BTreeSet<String>,
-    /// Ports that are known to be in use, so that a second try does not take them again.
-    avoid: BTreeSet<i64>,
+    addresses: Changes<String>,
+    ports: Changes<i64>,
     /// Nothing is taken in the end, and refusals have other words.
     dry_run: bool,
     /// How often a chosen one was taken.
     lost: usize,
+}
+
+/// What becomes of the addresses, or of the ports.
+#[derive(Default)]
+struct Changes<T> {
+    /// What the Service had before.
+    had: BTreeSet<T>,
+    taken: BTreeSet<T>,
+    released: BTreeSet<T>,
+    /// Of those that are taken: what was chosen here and is not the client's wish. Another is tried when somebody took it.
+    chosen: BTreeSet<T>,
+    /// What others are known to have, so that a second try does not take it again.
+    in_use: BTreeSet<T>,
+}
+
+impl<T: Ord + Clone + Default> Changes<T> {
+    fn since(had: BTreeSet<T>) -> Self {
+        Self { had, ..Self::default() }
+    }
+
+    fn until(&mut self, now: &BTreeSet<T>) {
+        self.taken = now.difference(&self.had).cloned().collect();
+        self.released = self.had.difference(now).cloned().collect();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.released.is_empty()
+    }
 }
 
 fn addresses(service: &Value) -> BTreeSet<String> {
@@ -72,21 +90,15 @@ pub(super) fn of_service(
     dry_run: bool,
 ) -> Result<Allocation, ApiError> {
     default_families(core, row, service, old)?;
-    let had_addresses = old.map(addresses).unwrap_or_default();
-    let had_ports = old.map(ports).unwrap_or_default();
     let mut allocation = Allocation {
-        avoid: had_ports.clone(),
-        kept_addresses: had_addresses.clone(),
+        addresses: Changes::since(old.map(addresses).unwrap_or_default()),
+        ports: Changes::since(old.map(ports).unwrap_or_default()),
         dry_run,
-        ..Allocation::default()
+        lost: 0,
     };
     allocation.choose(core, row, service)?;
-    let now = addresses(service);
-    allocation.taken_addresses = now.difference(&had_addresses).cloned().collect();
-    allocation.released_addresses = had_addresses.difference(&now).cloned().collect();
-    let now = ports(service);
-    allocation.taken_ports = now.difference(&had_ports).copied().collect();
-    allocation.released_ports = had_ports.difference(&now).copied().collect();
+    allocation.addresses.until(&addresses(service));
+    allocation.ports.until(&ports(service));
     Ok(allocation)
 }
 
@@ -151,12 +163,16 @@ impl Allocation {
             self.choose_listed_ports(core, service)?;
         }
         if health_port(service) == 0 && service_rules::needs_health_check_port(&Cursor::root(service)) {
-            let mut used = ports(service);
-            used.extend(&self.avoid);
-            let port = self.free_port(core, &used)?;
+            let port = self.free_port(core, &self.unavailable_ports(service))?;
             object::child_mut(service, "spec").insert("healthCheckNodePort".into(), port.into());
         }
         Ok(())
+    }
+
+    fn unavailable_ports(&self, service: &Value) -> BTreeSet<i64> {
+        let mut used = ports(service);
+        used.extend(self.ports.had.union(&self.ports.in_use));
+        used
     }
 
     /// One address of each family, in the order of the families.
@@ -172,7 +188,7 @@ impl Allocation {
                     let chosen = self.free_address(core, service, family)?.to_string();
                     list.resize(list.len().max(index + 1), String::new());
                     list[index].clone_from(&chosen);
-                    self.chosen_addresses.insert(chosen);
+                    self.addresses.chosen.insert(chosen);
                 }
             }
         }
@@ -187,7 +203,7 @@ impl Allocation {
         let addresses = GroupResource::new("networking.k8s.io", "ipaddresses");
         let taken = |address: IpAddr| {
             let name = address.to_string();
-            self.lost_addresses.contains(&name) || core.cache.get(&addresses, "", &name).is_some()
+            self.addresses.in_use.contains(&name) || core.cache.get(&addresses, "", &name).is_some()
         };
         let ranges = ranges::usable(&core.service_network, &*core.cache, family);
         ranges.into_iter().find_map(|range| range.free(taken)).ok_or_else(|| {
@@ -207,7 +223,7 @@ impl Allocation {
         // What it has it keeps; and what is no address at all is the validation's to refuse.
         let Ok(parsed) = address.parse::<IpAddr>() else { return Ok(()) };
         let ranges = ranges::usable(&core.service_network, &*core.cache, family);
-        if self.kept_addresses.contains(address) || ranges.iter().any(|range| range.contains(parsed)) {
+        if self.addresses.had.contains(address) || ranges.iter().any(|range| range.contains(parsed)) {
             return Ok(());
         }
         if let Some(range) = ranges.first().filter(|_| self.dry_run) {
@@ -219,8 +235,7 @@ impl Allocation {
     }
 
     fn choose_listed_ports(&mut self, core: &Core, service: &mut Value) -> Result<(), ApiError> {
-        let mut used: BTreeSet<i64> = ports(service);
-        used.extend(&self.avoid);
+        let mut used = self.unavailable_ports(service);
         let mut given = NodePorts::default();
         let Some(list) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else { return Ok(()) };
         for entry in list.iter() {
@@ -251,29 +266,28 @@ impl Allocation {
         let start = rand::rng().random_range(first..=last);
         let port = (start..=last).chain(first..start).find(|port| !used.contains(port));
         let port = port.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
-        self.chosen_ports.insert(port);
+        self.ports.chosen.insert(port);
         Ok(port)
     }
 
     /// What stands beside the Service in its transaction.
     pub(crate) async fn operations(&self, core: &Core, service: &Value) -> Result<Vec<Op>, ApiError> {
-        let none = self.taken_addresses.is_empty() && self.taken_ports.is_empty();
-        if none && self.released_addresses.is_empty() && self.released_ports.is_empty() {
+        if self.addresses.is_empty() && self.ports.is_empty() {
             return Ok(Vec::new());
         }
         let owner = owner(service);
-        let taken = self.taken_addresses.iter().map(|address| Op::Create {
+        let taken = self.addresses.taken.iter().map(|address| Op::Create {
             key: format!("{ADDRESS_PREFIX}{address}"),
             value: address_object(address, service).into(),
             lease: None,
         });
-        let ports = self.taken_ports.iter().map(|port| Op::Create {
+        let ports = self.ports.taken.iter().map(|port| Op::Create {
             key: format!("{PORT_PREFIX}{port}"),
             value: owner.clone().into(),
             lease: None,
         });
         let mut ops: Vec<Op> = taken.chain(ports).collect();
-        ops.extend(release(core, service, &self.released_addresses, &self.released_ports).await?);
+        ops.extend(release(core, service, &self.addresses.released, &self.ports.released).await?);
         Ok(ops)
     }
 
@@ -288,17 +302,17 @@ impl Allocation {
         self.lost += 1;
         if let Some(address) = key.strip_prefix(ADDRESS_PREFIX) {
             // What was to be given back changed meanwhile.
-            if self.released_addresses.contains(address) {
+            if self.addresses.released.contains(address) {
                 return Ok(());
             }
-            if self.chosen_addresses.remove(address) && self.lost < 1000 {
-                self.lost_addresses.insert(address.to_owned());
+            if self.addresses.chosen.remove(address) && self.lost < 1000 {
+                self.addresses.in_use.insert(address.to_owned());
                 let family = if address.contains(':') { "IPv6" } else { "IPv4" };
                 let chosen = self.free_address(core, service, family)?.to_string();
                 replace_address(service, address, &chosen);
-                self.chosen_addresses.insert(chosen.clone());
-                self.taken_addresses.remove(address);
-                self.taken_addresses.insert(chosen);
+                self.addresses.chosen.insert(chosen.clone());
+                self.addresses.taken.remove(address);
+                self.addresses.taken.insert(chosen);
                 return Ok(());
             }
             return Err(refused(row, service, address, "provided IP is already allocated"));
@@ -306,13 +320,13 @@ impl Allocation {
         let Some(port) = key.strip_prefix(PORT_PREFIX).and_then(|p| p.parse::<i64>().ok()) else {
             return Err(ApiError::internal(format!("the write lost a race for {key}")));
         };
-        if self.released_ports.contains(&port) {
+        if self.ports.released.contains(&port) {
             return Ok(());
         }
-        if self.chosen_ports.remove(&port) && self.lost < 1000 {
-            self.avoid.insert(port);
-            self.avoid.extend(ports_in_use(core).await?);
-            self.taken_ports.remove(&port);
+        if self.ports.chosen.remove(&port) && self.lost < 1000 {
+            self.ports.in_use.insert(port);
+            self.ports.in_use.extend(ports_in_use(core).await?);
+            self.ports.taken.remove(&port);
             if health_port(service) == port {
                 object::child_mut(service, "spec").remove("healthCheckNodePort");
             }
@@ -323,7 +337,7 @@ impl Allocation {
             }
             let before = ports(service);
             self.choose_ports(core, service)?;
-            self.taken_ports.extend(ports(service).difference(&before));
+            self.ports.taken.extend(ports(service).difference(&before));
             return Ok(());
         }
         let index = object::items(service, "/spec/ports")

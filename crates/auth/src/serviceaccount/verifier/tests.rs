@@ -38,7 +38,7 @@ impl Cluster {
         text(&answer, "/status/token").to_owned()
     }
 
-    fn verify(&self, token: &str, audience: &str, later: i64) -> Result<Option<TokenIdentity>, String> {
+    fn verify(&self, token: &str, audience: &str, later: i64) -> Result<Option<TokenIdentity>, TokenError> {
         self.tokens.identity(token, &[audience.to_owned()], ferry_meta::time::now().as_second() + later)
     }
 }
@@ -54,7 +54,8 @@ fn a_pod_bound_token_says_who_and_where() {
     assert_eq!(["pod-name", "pod-uid", "node-name", "node-uid"].map(extra), ["p", "p-uid", "n1", "n-uid"]);
     assert!(extra("credential-id").starts_with("JTI="));
     cluster.objects.remove("", "pods", "a", "p");
-    assert_eq!(cluster.verify(&token, ISSUER, 0), Err("service account token has been invalidated".into()));
+    let invalidated = TokenError::Invalidated("service account token has been invalidated".into());
+    assert_eq!(cluster.verify(&token, ISSUER, 0), Err(invalidated));
 }
 
 #[test]
@@ -62,14 +63,18 @@ fn tokens_die_with_time_audience_and_account() {
     let cluster = cluster();
     let token = cluster.token(json!({"expirationSeconds": 600}));
     assert!(cluster.verify(&token, ISSUER, 0).is_ok());
-    assert_eq!(cluster.verify(&token, ISSUER, 700), Err("service account token has expired".into()));
-    assert_eq!(cluster.verify(&token, ISSUER, -120), Err("service account token is not valid yet".into()));
+    assert_eq!(cluster.verify(&token, ISSUER, 700), Err(TokenError::Time("service account token has expired")));
+    assert_eq!(cluster.verify(&token, ISSUER, -120), Err(TokenError::Time("service account token is not valid yet")));
     assert_eq!(
         cluster.verify(&cluster.token(json!({"audiences": ["vault", "other"]})), ISSUER, 0),
-        Err(format!("token audiences [\"vault\" \"other\"] is invalid for the target audiences [\"{ISSUER}\"]"))
+        Err(TokenError::Audience(format!(
+            "token audiences [\"vault\" \"other\"] is invalid for the target audiences [\"{ISSUER}\"]"
+        )))
     );
     cluster.objects.put("", "serviceaccounts", json!({"metadata": {"name": "robot", "namespace": "a", "uid": "u2"}}));
-    assert!(cluster.verify(&token, ISSUER, 0).expect_err("another account").contains("does not match claim"));
+    assert!(
+        cluster.verify(&token, ISSUER, 0).expect_err("another account").to_string().contains("does not match claim")
+    );
     cluster.objects.remove("", "serviceaccounts", "a", "robot");
     assert!(cluster.verify(&token, ISSUER, 0).is_err());
 }

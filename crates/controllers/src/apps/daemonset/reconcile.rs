@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{
-    Api, Change, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
+    Api, Change, Clock, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner,
 };
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -38,6 +38,7 @@ struct Reconciler {
     expectations: Expectations,
     /// Of pods that fail again and again on the same node.
     backoff: Backoff<Attempt>,
+    clock: Clock,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -63,6 +64,7 @@ pub(crate) fn start(context: &Context) {
         control: PodControl::new(client, recorder),
         expectations: Expectations::new(),
         backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(15 * 60)),
+        clock: context.config.clock.clone(),
         queue: context.queue("daemonset"),
     });
 
@@ -172,7 +174,7 @@ impl Reconciler {
         let pending = self.expectations.pending(key);
         let pods = self.claim(key, &set, &selector).await?;
         let nodes = self.nodes.list();
-        let observed = Observed { set: &set, hash: &hash, nodes: &nodes, pods: &pods, now: write::now().0 };
+        let observed = Observed { set: &set, hash: &hash, nodes: &nodes, pods: &pods, now: self.clock.seconds() };
         let mut failure = None;
         let mut wait = pending;
         if pending.is_none() {

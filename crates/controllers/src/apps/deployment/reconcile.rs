@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{
+    Api, Change, Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
+};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
@@ -27,6 +29,7 @@ struct Reconciler {
     sets: Informer<ReplicaSet>,
     sets_of: Index<ReplicaSet>,
     pods_of: Index<Pod>,
+    clock: Clock,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -41,6 +44,7 @@ pub(crate) fn start(context: &Context) {
         sets_of: sets.by_controller(),
         sets: sets.clone(),
         pods_of: pods.by_controller(),
+        clock: context.config.clock.clone(),
         queue: context.queue("deployment"),
     });
 
@@ -116,7 +120,7 @@ impl Reconciler {
             let old = uids.iter().filter(|uid| Some(uid.as_str()) != new);
             old.flat_map(|uid| self.pods_of.get(uid)).any(|pod| !pod::is_terminal(&pod))
         };
-        let plan = plan::plan(&deployment, sets, old_pods_run, write::now().0);
+        let plan = plan::plan(&deployment, sets, old_pods_run, self.clock.seconds());
         self.carry_out(key, &deployment, plan).await
     }
 
@@ -179,7 +183,7 @@ impl Reconciler {
         } else if !write::is_namespace_terminating(&error) {
             let message = format!("Failed to create new replica set {:?}: {}", set.name_any(), write::short(&error));
             self.recorder.event(observed, EventType::Warning, "ReplicaSetCreateError", message.clone());
-            status::creation_failed(&mut deployment, message, write::now().0);
+            status::creation_failed(&mut deployment, message, self.clock.seconds());
         }
         if deployment.status != observed.status {
             self.deployments_api(key).replace_status(&key.name, &PostParams::default(), &deployment).await?;

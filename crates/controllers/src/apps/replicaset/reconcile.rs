@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{
+    Api, Change, Clock, Error, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
+};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
@@ -25,6 +27,7 @@ struct Reconciler<Owner> {
     pods: Index<Pod>,
     control: PodControl,
     expectations: Expectations,
+    clock: Clock,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -39,6 +42,7 @@ pub(crate) fn start<Owner: ReplicaOwner>(context: &Context) {
         pods: pods.by_controller(),
         control: PodControl::new(client, recorder),
         expectations: Expectations::new(),
+        clock: context.config.clock.clone(),
         queue: context.queue(Owner::QUEUE),
     });
 
@@ -131,7 +135,7 @@ impl<Owner: ReplicaOwner> Reconciler<Owner> {
         if pending.is_none() && owner.meta().deletion_timestamp.is_none() {
             failure = self.carry_out(key, &owner, &active).await.err();
         }
-        let now = write::now().0;
+        let now = self.clock.seconds();
         let message = failure.as_ref().map(write::short);
         if let Some(status) = plan::status(&*owner, &active, terminating, message.as_deref(), now) {
             let mut updated = (*owner).clone();
@@ -167,7 +171,7 @@ impl<Owner: ReplicaOwner> Reconciler<Owner> {
     }
 
     async fn carry_out(&self, key: &ObjectKey, owner: &Owner, active: &[Arc<Pod>]) -> Result<(), kube::Error> {
-        match plan::plan(owner, active, || self.related(owner), write::now().0) {
+        match plan::plan(owner, active, || self.related(owner), self.clock.seconds()) {
             Plan::Nothing => Ok(()),
             Plan::Create(number) => self.create(key, owner, number).await,
             Plan::Delete(victims) => self.control.delete_all(&self.expectations, key, owner, &victims).await,

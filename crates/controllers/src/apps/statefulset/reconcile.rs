@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{
+    Api, Change, Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
+};
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
@@ -26,6 +28,7 @@ struct Reconciler {
     pods: Index<Pod>,
     volume_claims: Informer<PersistentVolumeClaim>,
     revisions: Index<ControllerRevision>,
+    clock: Clock,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -41,6 +44,7 @@ pub(crate) fn start(context: &Context) {
         pods: pods.by_controller(),
         volume_claims: volume_claims.clone(),
         revisions: revisions.by_controller(),
+        clock: context.config.clock.clone(),
         queue: context.queue("statefulset"),
     });
 
@@ -147,8 +151,14 @@ impl Reconciler {
             None => Revision { name: update.name.clone(), template: update.template.clone() },
         };
         let pods = self.claim_pods(key, &set, &selector).await?;
-        let observed =
-            Observed { set: &set, pods: &pods, current: &current, update: &update, collisions, now: write::now().0 };
+        let observed = Observed {
+            set: &set,
+            pods: &pods,
+            current: &current,
+            update: &update,
+            collisions,
+            now: self.clock.seconds(),
+        };
         self.keep_claims(key, &set, &pods).await?;
         let carried_out = self.carry_out(key, &set, plan::steps(&observed)).await;
         if let Some(status) = plan::status(&observed) {

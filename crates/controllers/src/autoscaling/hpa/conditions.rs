@@ -1,7 +1,7 @@
 //! What an autoscaler says of itself.
 
-use ferry_client::write;
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::limits::Decision;
 
@@ -14,18 +14,26 @@ fn set(status: &mut HorizontalPodAutoscalerStatus, kind: &str, holds: bool, reas
     let state = if holds { "True" } else { "False" };
     let list = status.conditions.get_or_insert_default();
     let known = list.iter().find(|known| known.type_ == kind && known.status == state);
-    let since = known.and_then(|known| known.last_transition_time.clone()).unwrap_or_else(write::now);
+    // What is new gets its time when it is written.
+    let since = known.and_then(|known| known.last_transition_time.clone());
     let made = HorizontalPodAutoscalerCondition {
         type_: kind.into(),
         status: state.into(),
         reason: Some(reason.into()),
         message: Some(message.into()),
-        last_transition_time: Some(since),
+        last_transition_time: since,
         observed_generation: None,
     };
     match list.iter().position(|known| known.type_ == kind) {
         Some(at) => list[at] = made,
         None => list.push(made),
+    }
+}
+
+/// Gives those that changed the time since when they hold.
+pub(super) fn stamp(status: &mut HorizontalPodAutoscalerStatus, now: &Time) {
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.last_transition_time.get_or_insert_with(|| now.clone());
     }
 }
 

@@ -103,6 +103,7 @@ impl Reconciler {
         };
         let mut status = autoscaler.status.clone().unwrap_or_default();
         let outcome = self.scale(key, &autoscaler, &mut status).await;
+        conditions::stamp(&mut status, &self.meter.source.clock.time());
         if autoscaler.status.as_ref() != Some(&status) {
             let api: Api<HorizontalPodAutoscaler> = Api::namespaced(self.client.clone(), &key.namespace);
             let changed = HorizontalPodAutoscaler { status: Some(status), ..(*autoscaler).clone() };
@@ -198,7 +199,7 @@ impl Reconciler {
         if desired != current {
             self.rescale(autoscaler, &url, scale, (desired, &why), status).await?;
             conditions::scaled_to_zero(status, desired == 0 && least == 0 && has_outside);
-            status.last_scale_time = Some(write::now());
+            status.last_scale_time = Some(self.meter.source.clock.time());
             if spec.behavior.is_some()
                 && let Some(history) = self.histories.lock().get_mut(key)
             {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
 use ferry_client::{
-    Api, Change, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
+    Api, Change, Clock, Error, EventType, Expectations, Index, Informer, ObjectKey, Recorder, WorkQueue, owner, write,
 };
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
@@ -57,6 +57,7 @@ struct Reconciler {
     control: PodControl,
     expectations: Expectations,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
+    clock: Clock,
     queue: WorkQueue<Work>,
 }
 
@@ -73,6 +74,7 @@ pub(crate) fn start(context: &Context) {
         control: PodControl::new(client, recorder),
         expectations: Expectations::new(),
         memories: Mutex::default(),
+        clock: context.config.clock.clone(),
         queue: context.queue("job"),
     });
 
@@ -206,7 +208,7 @@ impl Reconciler {
             released: &released,
             settled: pending.is_none(),
             record,
-            now: write::now().0,
+            now: self.clock.seconds(),
         };
         let plan = plan::plan(&observed);
         let again = plan.again.into_iter().chain(pending).min();
@@ -264,7 +266,7 @@ impl Reconciler {
         let tracked = pods.iter().filter(|pod| job_pod::is_tracked(pod)).filter_map(|pod| pod.metadata.uid.clone());
         let tracked: HashSet<String> = tracked.filter(|uid| !free.contains(uid.as_str())).collect();
         status::settle(&mut status, &tracked);
-        let now = write::now().0;
+        let now = self.clock.seconds();
         let ended = plan.end.filter(|end| all_stopped && status::finish(&mut status, end, now));
         self.write(key, &mut current, &status).await?;
         if let Some(end) = ended {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, Informer, ObjectKey, WorkQueue, write};
+use ferry_client::{Api, Change, Clock, Error, Informer, ObjectKey, WorkQueue, write};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Client;
 use kube::api::PostParams;
@@ -22,6 +22,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15);
 struct Reconciler {
     client: Client,
     namespaces: Informer<Namespace>,
+    clock: Clock,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -30,6 +31,7 @@ pub(crate) fn start(context: &Context) {
     let this = Arc::new(Reconciler {
         client: context.client(NAME),
         namespaces: namespaces.clone(),
+        clock: context.config.clock.clone(),
         queue: context.queue("namespace"),
     });
 
@@ -85,10 +87,10 @@ impl Reconciler {
             namespace = api.replace_status(&key.name, &PostParams::default(), &namespace).await?;
         }
         let started = namespace.metadata.deletion_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
-        let age = Duration::try_from(write::now().0.duration_since(started)).unwrap_or_default();
+        let age = Duration::try_from(self.clock.seconds().duration_since(started)).unwrap_or_default();
         let (outcome, grace) = contents::delete(&self.client, &key.name, age).await?;
         let old = namespace.status.clone().unwrap_or_default();
-        let new = plan::status(&old, &outcome, &write::now());
+        let new = plan::status(&old, &outcome, &self.clock.time());
         // One that goes in this very moment need not say that it is empty.
         let goes = outcome.is_clean() && old.conditions.is_none() && !is_held_otherwise(&namespace);
         if new != old && !goes {

@@ -113,6 +113,7 @@ pub(super) fn taints(node: &Node, evict: bool, now: &Time) -> Option<Vec<Taint>>
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
@@ -138,7 +139,7 @@ mod tests {
     }
 
     fn taints_of(node: &Node, evict: bool) -> Option<Vec<String>> {
-        let taints = taints(node, evict, &ferry_client::write::now())?;
+        let taints = taints(node, evict, &Time(Timestamp::UNIX_EPOCH))?;
         let text = |taint: Taint| format!("{}:{}", taint.key.replace("node.kubernetes.io/", "~"), taint.effect);
         Some(taints.into_iter().map(text).collect())
     }
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_silent_node_becomes_unknown_once() {
-        let now = ferry_client::write::now();
+        let now = Time(Timestamp::UNIX_EPOCH);
         let mut node = node(json!([{ "type": "Ready", "status": "True" }]), json!([]));
         let status = silent(&node, &now).expect("a change");
         let reasons: Vec<_> = status

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
+use ferry_client::{Api, Change, Clock, Error, EventType, Index, Informer, ObjectKey, Recorder, WorkQueue, write};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
@@ -48,6 +48,7 @@ struct Reconciler {
     /// Nodes whose pods were marked since they stopped being ready.
     marked: Mutex<HashSet<String>>,
     zones: Mutex<Zones>,
+    clock: Clock,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -64,6 +65,7 @@ pub(crate) fn start(context: &Context) {
         heard: Mutex::default(),
         marked: Mutex::default(),
         zones: Mutex::default(),
+        clock: context.config.clock.clone(),
         queue: context.queue("node_lifecycle_controller"),
     });
 
@@ -172,7 +174,7 @@ impl Reconciler {
         let api: Api<Node> = Api::all(self.client.clone());
         let mut node = node;
         if silence >= grace
-            && let Some(status) = plan::silent(&node, &write::now())
+            && let Some(status) = plan::silent(&node, &self.clock.time())
         {
             if self.renewed_unheard(&key.name).await? {
                 return Ok(Action::After(grace));
@@ -223,7 +225,7 @@ impl Reconciler {
     /// Writes taints; returns how long to wait when the zone had its eviction a moment ago.
     async fn taint(&self, api: &Api<Node>, node: &Node) -> Result<Option<Duration>, Error> {
         let nobody_is_well = self.zones.lock().nobody_is_well();
-        let now = write::now();
+        let now = self.clock.time();
         let Some(mut taints) = plan::taints(node, !nobody_is_well, &now) else { return Ok(None) };
         let old = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
         let starts_eviction = taints.iter().any(|taint| {
@@ -269,7 +271,7 @@ impl Reconciler {
             let patch = json!({
                 "metadata": { "uid": pod.metadata.uid },
                 "status": { "conditions": [{
-                    "type": condition.type_, "status": condition.status, "lastTransitionTime": write::now(),
+                    "type": condition.type_, "status": condition.status, "lastTransitionTime": self.clock.time(),
                 }] },
             });
             match api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await {

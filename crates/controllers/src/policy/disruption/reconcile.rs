@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ferry_client::controller::{self, Action};
-use ferry_client::{Api, Change, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
+use ferry_client::{Api, Change, Clock, Error, EventType, Informer, ObjectKey, Recorder, WorkQueue, owner, write};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
@@ -29,6 +29,7 @@ struct Reconciler {
     replica_sets: Informer<ReplicaSet>,
     stateful_sets: Informer<StatefulSet>,
     replication_controllers: Informer<ReplicationController>,
+    clock: Clock,
     queue: WorkQueue<ObjectKey>,
     /// Pods that were announced to go.
     announced: WorkQueue<ObjectKey>,
@@ -53,6 +54,7 @@ pub(crate) fn start(context: &Context) {
         replica_sets: informers.of(),
         stateful_sets: informers.of(),
         replication_controllers: informers.of(),
+        clock: context.config.clock.clone(),
         queue: context.queue("disruption"),
         announced: context.queue("stale_pod_disruption"),
     });
@@ -93,7 +95,7 @@ pub(crate) fn start(context: &Context) {
 
 impl Reconciler {
     fn pod_changed(&self, change: &Change<Pod>) {
-        let is_announced = |pod: &Pod| plan::stale_in(pod, write::now().0).is_some();
+        let is_announced = |pod: &Pod| plan::stale_in(pod, self.clock.seconds()).is_some();
         if !matches!(change, Change::Deleted(_)) && is_announced(change.object()) {
             self.announced.add(ObjectKey::of(&**change.object()));
         }
@@ -125,13 +127,13 @@ impl Reconciler {
     /// A pod that was announced to go and stayed is like any other again.
     async fn retract(&self, key: &ObjectKey) -> Result<Action, Error> {
         let Some(pod) = self.pods.get_key(key) else { return Ok(Action::Done) };
-        match plan::stale_in(&pod, write::now().0) {
+        match plan::stale_in(&pod, self.clock.seconds()) {
             None => return Ok(Action::Done),
             Some(left) if !left.is_zero() => return Ok(Action::After(left)),
             Some(_) => {}
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        disruption::retract(&api, &pod).await?;
+        disruption::retract(&api, &pod, self.clock.time()).await?;
         Ok(Action::Done)
     }
 
@@ -166,7 +168,7 @@ impl Reconciler {
         if pods.is_empty() {
             self.recorder.event(&*budget, EventType::Normal, "NoPods", "No matching pods found");
         }
-        let now = write::now().0;
+        let now = self.clock.seconds();
         let scale = if plan::needs_scale(&budget) {
             self.scale(key, &pods).await
         } else {

@@ -17,7 +17,8 @@ use serde_json::json;
 use super::plan::{self, Eviction};
 use super::status::{self, Counts};
 use crate::Context;
-use crate::common::{disruption, pod};
+use crate::common::disruption::{self, Disruption};
+use crate::common::pod;
 use crate::resource::claim::told;
 
 const NAME: &str = "device-taint-eviction-controller";
@@ -169,8 +170,12 @@ impl Reconciler {
         self.pending.lock().remove(key);
         self.recorder.event(&**pod, EventType::Normal, "DeviceTaintManagerEviction", "Marking for deletion");
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let words = "Device Taint manager: deleting due to NoExecute taint";
-        disruption::mark(&api, pod, "DeletionByDeviceTaintManager", words, None).await?;
+        let announced = Disruption {
+            reason: "DeletionByDeviceTaintManager",
+            message: "Device Taint manager: deleting due to NoExecute taint",
+            since: self.clock.time(),
+        };
+        disruption::mark(&api, pod, announced, None).await?;
         if write::delete(&api, &**pod, None).await? {
             let mut evicted = self.evicted.lock();
             for rule in eviction.rules {
@@ -209,7 +214,7 @@ impl Reconciler {
             "metadata": { "name": name, "uid": uid },
             "status": { "conditions": [{
                 "type": CONDITION, "status": told.status, "reason": told.reason, "message": told.message,
-                "observedGeneration": rule.metadata.generation, "lastTransitionTime": write::now(),
+                "observedGeneration": rule.metadata.generation, "lastTransitionTime": self.clock.time(),
             }] },
         });
         let api: Api<DeviceTaintRule> = Api::all(self.client.clone());

@@ -33,8 +33,12 @@ fn cpus_come_evenly_from_the_fewest_nodes() {
 #[test]
 fn nodes_of_one_socket_are_chosen_where_that_is_wanted() {
     // Two sockets of two nodes of four CPUs.
-    let place =
-        |cpu: u32| super::super::topology::Place { node: cpu / 4, socket: cpu / 8, cache: cpu / 4 * 4, core: cpu };
+    let place = |cpu: u32| super::super::topology::CpuLocation {
+        node: cpu / 4,
+        socket: cpu / 8,
+        cache: cpu / 4 * 4,
+        core: cpu,
+    };
     let topology = Topology::of((0..16).map(|cpu| (cpu, place(cpu))));
     let free = CpuSet::parse("0-3,6-15").expect("a set");
     let take = |by_socket| {

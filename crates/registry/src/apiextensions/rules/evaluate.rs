@@ -201,7 +201,7 @@ impl Run {
                 let why = "no further validation rules will be run due to call cost exceeds limit for rule";
                 (format!("'{error}': {why}: {name}"), true)
             }
-            error if error.to_string().starts_with("no such overload") => {
+            Error::NoSuchOverload(_) => {
                 let why = "call arguments did not match a supported operator, function or macro signature for rule";
                 (format!("'{error}': {why}: {name}"), false)
             }

@@ -6,7 +6,7 @@ mod evaluate;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ferry_cel::{Decl, Environment, Program, Type};
+use ferry_cel::{CompileError, Decl, Environment, Program, Type};
 use serde_json::Value;
 
 use super::paths;
@@ -38,7 +38,7 @@ struct Rule {
     field: String,
     optional_old: bool,
     uses_old: bool,
-    program: Result<Program, String>,
+    program: Result<Program, CompileError>,
     message_program: Option<Program>,
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::container::document::Resources;
+use crate::container::document::{Cpu, Resources};
 
 /// A file and what is written to it; one that the kernel does not have is missed only if it `must` be there.
 pub(super) struct Entry {
@@ -22,6 +22,15 @@ fn amount(value: i64) -> String {
     if value < 0 { "max".to_owned() } else { value.to_string() }
 }
 
+/// What both generations call by the same name.
+fn of_both(resources: &Resources) -> impl Iterator<Item = Entry> + use<> {
+    let Cpu { cpus, mems, .. } = &resources.cpu;
+    let sets =
+        [("cpuset.cpus", cpus), ("cpuset.mems", mems)].map(|(file, set)| (!set.is_empty()).then(|| entry(file, set)));
+    let pids = resources.pids.limit.filter(|limit| *limit != 0).map(|limit| entry("pids.max", amount(limit)));
+    sets.into_iter().flatten().chain(pids)
+}
+
 pub(super) fn unified(resources: &Resources) -> Vec<Entry> {
     let mut entries = Vec::new();
     let cpu = &resources.cpu;
@@ -33,12 +42,7 @@ pub(super) fn unified(resources: &Resources) -> Vec<Entry> {
         let quota = cpu.quota.filter(|quota| *quota > 0).map_or("max".to_owned(), |quota| quota.to_string());
         entries.push(entry("cpu.max", format!("{quota} {}", cpu.period.unwrap_or(100_000))));
     }
-    if !cpu.cpus.is_empty() {
-        entries.push(entry("cpuset.cpus", &cpu.cpus));
-    }
-    if !cpu.mems.is_empty() {
-        entries.push(entry("cpuset.mems", &cpu.mems));
-    }
+    entries.extend(of_both(resources));
     let memory = &resources.memory;
     if let Some(limit) = memory.limit {
         entries.push(entry("memory.max", amount(limit)));
@@ -52,9 +56,6 @@ pub(super) fn unified(resources: &Resources) -> Vec<Entry> {
     };
     if let Some(beyond) = beyond {
         entries.push(Entry { must: beyond != 0, ..entry("memory.swap.max", amount(beyond)) });
-    }
-    if let Some(limit) = resources.pids.limit.filter(|limit| *limit != 0) {
-        entries.push(entry("pids.max", amount(limit)));
     }
     for pages in &resources.hugepage_limits {
         entries
@@ -76,21 +77,13 @@ pub(super) fn first_generation(resources: &Resources) -> Vec<Entry> {
     if let Some(quota) = cpu.quota.filter(|quota| *quota != 0) {
         entries.push(entry("cpu.cfs_quota_us", quota));
     }
-    if !cpu.cpus.is_empty() {
-        entries.push(entry("cpuset.cpus", &cpu.cpus));
-    }
-    if !cpu.mems.is_empty() {
-        entries.push(entry("cpuset.mems", &cpu.mems));
-    }
+    entries.extend(of_both(resources));
     let memory = &resources.memory;
     if let Some(limit) = memory.limit {
         entries.push(entry("memory.limit_in_bytes", limit));
     }
     if let Some(swap) = memory.swap {
         entries.push(entry("memory.memsw.limit_in_bytes", swap));
-    }
-    if let Some(limit) = resources.pids.limit.filter(|limit| *limit != 0) {
-        entries.push(entry("pids.max", amount(limit)));
     }
     for pages in &resources.hugepage_limits {
         let file = format!("hugetlb.{}.limit_in_bytes", pages.page_size);

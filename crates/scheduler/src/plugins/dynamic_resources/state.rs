@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::claims::{self, Readiness};
 use super::extended::{Extended, OnNode};
-use crate::devices::{Devices, Limits, Matched, Request, Snapshot, Trouble, Wishes, allocate};
+use crate::devices::{Devices, Limits, Matched, Request, Snapshot, Trouble, WishError, Wishes, allocate};
 use crate::framework::Rejection;
 use crate::model::labels::NodeRequirement;
 use crate::model::{NodeInfo, PodInfo};
@@ -33,7 +33,7 @@ pub(super) struct State {
 }
 
 pub(super) struct Variant {
-    wishes: Result<Wishes, String>,
+    wishes: Result<Wishes, WishError>,
     matched: Mutex<Matched>,
     /// The claim for extended resources, after those that the pod names.
     pub(super) extended: Option<OnNode>,
@@ -147,7 +147,7 @@ impl State {
             return Ok(None);
         }
         let variant = self.variant(resources);
-        let wishes = variant.wishes.as_ref().map_err(|error| Rejection::error(error.clone()))?;
+        let wishes = variant.wishes.as_ref().map_err(|error| Rejection::error(error.to_string()))?;
         let request = Request { wishes, snapshot: &self.snapshot, node: &node.name, labels: &node.labels };
         let limits = Limits { until: self.until, ..Limits::default() };
         let found = allocate(request, &mut variant.matched.lock(), limits);

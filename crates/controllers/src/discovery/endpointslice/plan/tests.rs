@@ -1,3 +1,5 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
@@ -122,7 +124,7 @@ fn endpoints_are_shared_out_where_the_service_asks_for_it() {
 #[test]
 fn an_endpoint_tells_all() {
     let mut going = (*pod(1, true)).clone();
-    going.metadata.deletion_timestamp = Some(ferry_client::write::now());
+    going.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     let pods = [pod(0, true), Arc::new(going), pod(2, false)];
     let conditions = |service: &Service| {
         let made = plan(service, &pods, &[], zone, Shares::new);
