@@ -46,10 +46,7 @@ const STRINGS: [&str; 26] = [
 
 pub(super) fn fits(format: &str, text: &str) -> bool {
     match format {
-        "date-time" | "datetime" => {
-            jiff::Timestamp::strptime("%Y-%m-%dT%H:%M:%S%.f%:z", text.replace(['Z', 'z'], "+00:00").replace('t', "T"))
-                .is_ok()
-        }
+        "date-time" | "datetime" => is_time(text),
         "date" => text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok(),
         "duration" => ferry_semantics::duration::parse_format(text).is_some(),
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
@@ -75,6 +72,13 @@ pub(super) fn fits(format: &str, text: &str) -> bool {
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit()),
         _ => true,
     }
+}
+
+/// Up to the last second of the year 9999, which a timestamp has no room for.
+fn is_time(text: &str) -> bool {
+    let text = text.replace(['Z', 'z'], "+00:00").replace('t', "T");
+    let parsed = jiff::fmt::strtime::parse("%Y-%m-%dT%H:%M:%S%.f%:z", text);
+    parsed.is_ok_and(|parsed| parsed.to_datetime().is_ok())
 }
 
 fn is_uuid(text: &str, version: Option<char>) -> bool {

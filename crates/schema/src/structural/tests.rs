@@ -96,6 +96,7 @@ fn values_are_refused_with_upstreams_words() {
         &[],
     );
     check(json!({"date": "2001-01-01T00:00:00.123+01:00"}), &[]);
+    check(json!({"date": "9999-12-31T23:59:59Z"}), &[]);
     check(
         json!({"en": 5}),
         &[
