@@ -49,6 +49,7 @@ pub fn prepare_update(object: &mut Value, old: &Value) {
     let was = object::map(old, "/metadata");
     let metadata = object::metadata_mut(object);
     keep(metadata, was, "generation");
+    metadata.remove("selfLink");
     if metadata.get("uid").and_then(Value::as_str).unwrap_or_default().is_empty() {
         keep(metadata, was, "uid");
     }
@@ -108,6 +109,7 @@ impl Resource {
             metadata.extend(kube_finalizers(object));
         }
         errors.extend(strategy.in_order(metadata, strategy.validate_create(context, object)));
+        strategy.last_errors(object, None, &mut errors);
         errors
     }
 
@@ -126,6 +128,7 @@ impl Resource {
             errors.extend(kube_finalizers(object));
         }
         errors.extend(self.strategy.validate_update(context, object, old));
+        self.strategy.last_errors(object, Some(old), &mut errors);
         errors
     }
 

@@ -74,16 +74,17 @@ impl Resource {
     /// The field a selector's label names, or upstream's refusal.
     pub fn field_label<'a>(&self, label: &'a str) -> Result<&'a str, String> {
         let fields = self.strategy.selectable_fields();
+        let custom = self.strategy.custom_type().is_some();
         match label {
             "metadata.name" => Ok(label),
             "metadata.namespace" if self.gvk.kind == "PodCertificateRequest" => {
                 Err(format!("field label not supported: {label}"))
             }
-            "metadata.namespace" if self.namespaced || fields.is_empty() => Ok(label),
+            "metadata.namespace" if self.namespaced || (fields.is_empty() && !custom) => Ok(label),
             // Old clients of pods say so.
             "spec.host" if self.plural == "pods" && self.gvk.group.is_empty() => Ok("spec.nodeName"),
             _ if fields.contains(&label) => Ok(label),
-            _ if fields.is_empty() => {
+            _ if fields.is_empty() && !custom => {
                 Err(format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""))
             }
             _ if self.gvk.kind == "Job" && self.gvk.group == "batch" => {

@@ -107,6 +107,9 @@ pub trait Strategy: Send + Sync {
         if context.subresource.is_empty() { self.validate_create(context, object) } else { FieldErrors::new() }
     }
 
+    /// What is looked at once all other errors of the object are known, those of its metadata too.
+    fn last_errors(&self, _object: &Value, _old: Option<&Value>, _errors: &mut FieldErrors) {}
+
     /// `Warning` headers for what was accepted but is doubtful.
     fn warnings(&self, _context: &Context<'_>, _object: &Value, _old: Option<&Value>) -> Vec<String> {
         Vec::new()

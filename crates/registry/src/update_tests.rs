@@ -33,6 +33,18 @@ fn lines_come_in_order() {
             vec!["spec.podCIDRs[0]: Invalid value", "spec.podCIDRs: Forbidden: node updates"],
         ),
         (
+            "",
+            "nodes",
+            json!({"spec": {"podCIDRs": ["10.0.0.0/24"], "providerID": "p"}}),
+            json!({"spec": {"taints": [{"key": "-", "effect": "NoSchedule"}], "externalID": "e"}}),
+            vec![
+                "metadata.taints[0].key: Invalid value",
+                "spec.podCIDRs: Forbidden: node updates",
+                "spec.providerID: Invalid value",
+                "spec.externalID: Forbidden",
+            ],
+        ),
+        (
             "storage.k8s.io",
             "storageclasses",
             class("p", json!({"a": "b"})),
@@ -115,4 +127,82 @@ fn conditions_of_an_autoscaler_are_judged_before_its_counts() {
     let errors = row.strategy.validate_update(&context, &autoscaler, &autoscaler);
     let paths: Vec<String> = errors.iter().map(|error| error.path.to_string()).collect();
     assert_eq!(paths, ["status.conditions[0].observedGeneration", "status.currentReplicas", "status.desiredReplicas"]);
+}
+
+#[test]
+fn templates_of_claims_are_judged_whole_before_they_are_immutable() {
+    let template = |name: &str| {
+        let requests = json!([{"name": name, "exactly": {"deviceClassName": "c", "allocationMode": "All"}}]);
+        json!({"metadata": {"name": "t"}, "spec": {"spec": {"devices": {"requests": requests}}}})
+    };
+    let lines = told("resource.k8s.io", "resourceclaimtemplates", &template("a"), &template("B"));
+    let starts = ["spec.spec.devices.requests[0].name: Invalid value: \"B\"", "spec: Invalid value: "];
+    assert!(lines.len() == 2 && lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{lines:?}");
+    assert!(told("resource.k8s.io", "resourceclaimtemplates", &template("a"), &template("a")).is_empty());
+}
+
+#[test]
+fn a_source_of_a_claim_that_had_a_group_may_have_an_odd_one() {
+    let claim = |group: &str| {
+        json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": "v",
+            "resources": {"requests": {"storage": "1Gi"}},
+            "dataSource": {"apiGroup": group, "kind": "K", "name": "n"}}})
+    };
+    let lines = told("", "persistentvolumeclaims", &claim("example.com"), &claim("Odd"));
+    assert!(lines.len() == 1 && lines[0].starts_with("spec: Forbidden: "), "{lines:?}");
+}
+
+/// What the hand-written rules find comes in their order, what only the generic pass finds after it.
+#[test]
+fn rules_of_new_objects_come_in_upstreams_order() {
+    let table = ResourceTable::builtin();
+    let user = UserInfo::new("u", &[]);
+    let context = Context { user: &user, subresource: "", dry_run: false, patch: false, reader: None };
+    let toleration = |seconds: i64| json!({"operator": "Odd", "effect": "NoExecute", "tolerationSeconds": seconds});
+    let mutation = json!({"patchType": "ApplyConfiguration", "jsonPatch": {"expression": "[]"}});
+    for (group, plural, object, wanted) in [
+        (
+            "networking.k8s.io",
+            "ingressclasses",
+            json!({"spec": {"controller": "e.com/c", "parameters": {"name": "n", "scope": "Cluster", "namespace": "n"}}}),
+            vec!["spec.parameters.namespace", "spec.parameters.kind"],
+        ),
+        (
+            "node.k8s.io",
+            "runtimeclasses",
+            json!({"handler": "h", "scheduling": {"tolerations": [toleration(1), toleration(2)]}}),
+            vec![
+                "scheduling.tolerations[0].operator",
+                "scheduling.tolerations[0].operator",
+                "scheduling.tolerations[1].operator",
+                "scheduling.tolerations[1].operator",
+                "scheduling.tolerations[1]",
+            ],
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingadmissionpolicies",
+            json!({"spec": {"mutations": [mutation], "reinvocationPolicy": "Never", "matchConstraints": {
+                "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]}}}),
+            vec!["spec.mutations[0].applyConfiguration", "spec.mutations[0].jsonPatch"],
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingadmissionpolicybindings",
+            json!({"spec": {"paramRef": {"name": "n"}}}),
+            vec!["spec.policyName", "spec.paramRef.parameterNotFoundAction"],
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicybindings",
+            json!({"spec": {"paramRef": {"name": "n"}, "validationActions": ["Deny"]}}),
+            vec!["spec.paramRef.parameterNotFoundAction", "spec.policyName"],
+        ),
+    ] {
+        let row = table.find(group, "v1", plural).expect(plural);
+        let errors = row.strategy.validate_create(&context, &object);
+        let mut paths: Vec<String> = errors.iter().map(|error| error.path.to_string()).collect();
+        paths.retain(|path| wanted.contains(&path.as_str()));
+        assert_eq!(paths, wanted, "{plural}: {errors:?}");
+    }
 }

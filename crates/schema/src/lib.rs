@@ -38,4 +38,4 @@ pub use decode::{DecodeError, Decoded, Format, Validation, decode, decode_value}
 pub use encode::{encode_json, encode_json_pretty};
 pub use normalize::normalize;
 pub use stored::encode_stored;
-pub use text::go_type;
+pub use text::{go_float_short, go_type};

@@ -15,3 +15,14 @@ pub fn go_type(value: &Value) -> &'static str {
         Value::Object(_) => "map[string]interface {}",
     }
 }
+
+/// A float as Go's `%v` has it.
+pub fn go_float_short(value: f64) -> String {
+    let text = format!("{value:e}");
+    match text.split_once('e').map(|(mantissa, exponent)| (mantissa, exponent.parse::<i32>().unwrap_or_default())) {
+        Some((mantissa, exponent)) if !(-4..6).contains(&exponent) => {
+            format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+        }
+        _ => value.to_string(),
+    }
+}

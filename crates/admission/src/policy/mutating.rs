@@ -33,25 +33,24 @@ enum Change {
     Operations(Vec<Json>),
 }
 
-/// Why a policy changes nothing.
+/// Why a policy, or a part of it, changes nothing.
 enum Failure {
     /// It is for the policy to say what follows.
-    Refused(String),
+    Refused(Vec<String>),
     /// What came out is no object of its kind: nobody gets past that.
     Broken(String),
 }
 
 impl From<String> for Failure {
     fn from(why: String) -> Self {
-        Self::Refused(why)
+        Self::Refused(vec![why])
     }
 }
 
-/// A policy that was asked, and the object it left behind.
+/// A policy that was asked and wants to be asked again.
 struct Asked {
     policy: usize,
     binding: usize,
-    left: Option<Json>,
 }
 
 impl MutatingPolicies {
@@ -110,13 +109,14 @@ impl MutatingPolicies {
                 for params in params {
                     match self.run(policy, &version, params.as_deref(), request, &mut decisions).await {
                         Err(Failure::Broken(why)) => return Err(ApiError::internal(why)),
-                        Err(Failure::Refused(why)) if !policy.ignore_failure => errors.push(refused(&why)),
+                        Err(Failure::Refused(why)) if !policy.ignore_failure => {
+                            errors.extend(why.iter().map(|why| refused(why)));
+                        }
                         Err(Failure::Refused(_)) | Ok(()) => {}
                     }
                 }
                 if policy.reinvoke {
-                    let left = request.object.as_deref().cloned();
-                    asked.push(Asked { policy: policy_index, binding: binding_index, left });
+                    asked.push(Asked { policy: policy_index, binding: binding_index });
                 }
             }
         }
@@ -157,7 +157,7 @@ impl MutatingPolicies {
         if !wanted? {
             return Ok(());
         }
-        let mut failure = Ok(());
+        let mut failures = Vec::new();
         for mutation in &policy.mutations {
             let change = decided(&*self.shared.authorizer, request.user, decisions, |decisions| {
                 let object = request.object.as_deref();
@@ -165,16 +165,14 @@ impl MutatingPolicies {
                 change(mutation, &run)
             })
             .await;
-            let outcome = change.map_err(Failure::from).and_then(|change| self.apply(change, request));
-            if matches!(outcome, Err(Failure::Broken(_))) {
-                return outcome;
-            }
             // A mutation that fails does not keep later ones from being tried.
-            if failure.is_ok() {
-                failure = outcome;
+            match change.map_err(Failure::from).and_then(|change| self.apply(change, request)) {
+                Ok(()) => {}
+                Err(Failure::Refused(why)) => failures.extend(why),
+                broken => return broken,
             }
         }
-        failure
+        if failures.is_empty() { Ok(()) } else { Err(Failure::Refused(failures)) }
     }
 
     fn apply(&self, change: Change, request: &mut Request<'_>) -> Result<(), Failure> {
@@ -356,9 +354,7 @@ impl MutatingPolicies {
             let all = self.policies.current();
             let again = all.1.iter().enumerate().filter(|(_, bound)| bound.policy.reinvoke);
             let again: Vec<Asked> = again
-                .flat_map(|(policy, bound)| {
-                    (0..bound.bindings.len()).map(move |binding| Asked { policy, binding, left: None })
-                })
+                .flat_map(|(policy, bound)| (0..bound.bindings.len()).map(move |binding| Asked { policy, binding }))
                 .collect();
             self.pass(request, Some(&again), &mut asked).await?
         } else {
@@ -370,7 +366,7 @@ impl MutatingPolicies {
             for plugin in self.before.iter().filter(|plugin| plugin.handles(operation)) {
                 plugin.mutate(request).await?;
             }
-            asked.retain(|one| one.left.as_ref() != request.object.as_deref());
+            // Upstream asks the one that changed the object again too.
             if !asked.is_empty() {
                 errors = self.pass(request, Some(&asked), &mut Vec::new()).await?;
             }

@@ -263,6 +263,34 @@ async fn mutations_change_objects() {
 }
 
 #[tokio::test]
+async fn a_policy_that_asks_for_it_sees_its_own_change_again() {
+    for (reinvocation, wanted) in [("Never", "b!"), ("IfNeeded", "b!!")] {
+        let expression = "[JSONPatch{op: 'replace', path: '/data/a', value: object.data.a + '!'}]";
+        let mutation = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
+        let made =
+            mutated(json!({"mutations": [mutation], "reinvocationPolicy": reinvocation})).await.expect("admitted");
+        assert_eq!(made["data"], json!({"a": wanted}), "{reinvocation}");
+    }
+}
+
+#[tokio::test]
+async fn each_mutation_that_fails_is_a_cause() {
+    let failing = |path: &str| {
+        let expression = format!("[JSONPatch{{op: 'remove', path: '{path}'}}]");
+        json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+    };
+    let spec = json!({"mutations": [failing("/data/x"), failing("/data/y")], "reinvocationPolicy": "Never"});
+    let plugin =
+        MutatingPolicies::new(cluster("mutating", spec, json!({})), Arc::new(AlwaysDeny), &options(), Vec::new());
+    let case = Case::create("", "configmaps", "ns", config_map("a")).of_kind("ConfigMap");
+    let error = case.mutate(&plugin).await.expect_err("refused").0;
+    let causes: Vec<String> =
+        error.details.clone().expect("details").causes.into_iter().map(|cause| cause.message).collect();
+    assert_eq!(causes.len(), 2, "{causes:?}");
+    assert!(causes[0].contains("/data/x") && causes[1].contains("/data/y") && error.message == causes[0], "{causes:?}");
+}
+
+#[tokio::test]
 async fn what_is_no_object_any_more_is_refused_whatever_the_policy_says() {
     for policy in ["Fail", "Ignore"] {
         for (operation, wanted) in [

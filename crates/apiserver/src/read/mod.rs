@@ -62,8 +62,14 @@ pub(crate) async fn get(
     name: &str,
     version: &str,
 ) -> Result<Bytes, ApiError> {
-    let wanted = parse_version(version)
-        .map_err(|e| objects::bare_error(format!("resourceVersion: Invalid value: {version:?}: {e}")))?;
+    let wanted = parse_version(version).map_err(|e| {
+        let text = format!("resourceVersion: Invalid value: {version:?}: {e}");
+        // Upstream caches all but Events: there the store itself is asked.
+        if row.plural == "events" {
+            return ApiError::bad_request(format!("invalid resource version: {text}"));
+        }
+        objects::bare_error(text)
+    })?;
     let cache = cache_of(core, row).await?;
     match (version.is_empty(), wanted) {
         (true, _) => drop(core.cache.wait_for_newest().await.map_err(|e| cache_error(&e))?),

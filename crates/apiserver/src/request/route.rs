@@ -84,6 +84,10 @@ fn of_path(table: &ResourceTable, context: &RequestContext) -> Result<Route, Api
     }
     if !info.subresource.is_main() {
         let Some(subresource) = row.subresource(info.subresource.as_str()) else {
+            // Old versions of custom resources are warned of before all else.
+            if let Some(warning) = row.strategy.deprecation() {
+                context.warn(warning);
+            }
             return Err(if codec::is_custom(row) {
                 ApiError::not_found(&row.group_resource(), &info.name)
             } else {

@@ -1,6 +1,7 @@
 //! Between bytes and objects: decoding bodies by their kind, encoding answers, what the store keeps.
 
 use bytes::Bytes;
+use ferry_meta::field::quote;
 use ferry_meta::{ApiError, GroupVersion, GroupVersionKind};
 use ferry_registry::{Resource, ResourceTable};
 use ferry_schema::decode::TypeMeta;
@@ -205,13 +206,48 @@ pub(crate) fn decode_row(
     let format = format(encoding);
     let refuse = |e: DecodeError| e.refusal(&expected.kind, &expected.version, &expected.kind, body);
     let opened = ferry_schema::decode::open(body, format).map_err(refuse)?;
-    let said = &opened.said;
+    let said = opened.said.clone();
     if said.kind.is_empty() {
         let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BODY)]);
-        return Err(refuse(DecodeError::Unrecognized(format!("Object 'Kind' is missing in '{text}'"))));
+        let missing = format!("Object 'Kind' is missing in '{text}'");
+        // Who asks for no field validation is told by another reader of upstream's.
+        let told = |e: &str| DecodeError::Type(e.to_owned());
+        return Err(refuse(match fields {
+            FieldValidation::Ignore => told(&missing),
+            _ => DecodeError::Unrecognized(missing),
+        }));
     }
-    let kind = kind_of(said, expected)
-        .map_err(|error| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}")))?;
+    let kind = GroupVersion::parse(&said.api_version).map(|version| version.with_kind(said.kind.clone())).ok_or_else(
+        || {
+            let why = format!("unexpected GroupVersion string: {}", said.api_version);
+            refuse(DecodeError::Unrecognized(why))
+        },
+    )?;
+    let null = said.api_version.is_empty() && opened.has_null("apiVersion");
+    let decoded = if null {
+        let error = ".apiVersion accessor error: <nil> is of the type <nil>, expected string";
+        Err(DecodeError::Type(error.to_owned()))
+    } else {
+        opened.decode(ty, validation(fields))
+    };
+    // The schema says nothing of the fields of what is another kind.
+    let other = kind.kind != expected.kind || kind.group != expected.group;
+    let decoded = match decoded {
+        Err(DecodeError::Strict(mut found)) if other => {
+            found.retain(|one| one.starts_with("duplicate ") || one.starts_with("unknown field \"metadata."));
+            if found.is_empty() {
+                ferry_schema::decode::open(body, format).and_then(|opened| opened.decode(ty, Validation::Ignore))
+            } else {
+                Err(DecodeError::Strict(found))
+            }
+        }
+        decoded => decoded,
+    };
+    let decoded = decoded.map_err(|error| {
+        // Only what could be read takes the place of the object that was expected.
+        let place = if matches!(error, DecodeError::Strict(_)) { &kind.kind } else { &expected.kind };
+        error.refusal(&kind.kind, &kind.version, place, body)
+    })?;
     if kind.group_version() != expected.group_version() {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({}) does not match the expected API version ({})",
@@ -219,7 +255,6 @@ pub(crate) fn decode_row(
             expected.api_version()
         )));
     }
-    let decoded = opened.decode(ty, validation(fields)).map_err(refuse)?;
     if kind.kind != expected.kind {
         let path = ferry_meta::Path::new("kind");
         let error = ferry_meta::FieldError::invalid(&path, kind.kind.as_str(), format!("must be {}", expected.kind));
@@ -271,8 +306,13 @@ pub(crate) fn decode(
             })
         }
     };
+    let other = kind.kind != expected.kind || kind.group_version() != expected.group_version();
+    // An object of another kind cannot be turned into the one expected, whatever fields it has.
+    if other && kind.kind != expected.kind && matches!(decoded, Err(DecodeError::Strict(_))) {
+        return Err(other_kind(&kind, expected));
+    }
     let decoded = decoded.map_err(|e| e.refusal(&kind.kind, &kind.version, &expected.kind, body))?;
-    if kind.kind != expected.kind || kind.group_version() != expected.group_version() {
+    if other {
         return Err(other_kind(&kind, expected));
     }
     for warning in decoded.warnings {
@@ -308,12 +348,12 @@ fn kind_of(said: &TypeMeta, expected: &GroupVersionKind) -> Result<GroupVersionK
 
 fn unknown_kind(kind: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError {
     ApiError::bad_request(format!(
-        "{} in version {:?} cannot be handled as a {}: no kind {:?} is registered for version {:?} in scheme {:?}",
+        "{} in version {} cannot be handled as a {}: no kind {} is registered for version {} in scheme {:?}",
         kind.kind,
-        kind.version,
+        quote(&kind.version),
         expected.kind,
-        kind.kind,
-        kind.api_version(),
+        quote(&kind.kind),
+        quote(&kind.api_version()),
         scheme(&expected.group)
     ))
 }

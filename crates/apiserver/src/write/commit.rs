@@ -61,6 +61,7 @@ impl Write<'_> {
                     return Ok(Written { object, created: true, stored: Some((bytes, revision)) });
                 }
                 Commit::Lost(current) => {
+                    allocation.check_free(self.core, self.row, &object).await?;
                     let mut error = ApiError::already_exists(&self.row.group_resource(), &name);
                     let there = current.and_then(|entry| objects::parse(self.row, &entry).ok());
                     if there.is_some_and(|stored| object::is_being_deleted(&stored.object)) {

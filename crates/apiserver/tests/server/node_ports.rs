@@ -84,3 +84,27 @@ async fn a_list_of_ports_costs_no_more_than_its_length() {
     assert!(ports[0] == ports[1] && ports[1] != ports[2], "{made}");
     fixture.stop().await;
 }
+
+/// A port is taken before the name is, and a dry run takes none.
+#[tokio::test]
+async fn a_port_that_is_taken_is_told_before_the_name() {
+    let fixture = Fixture::new().await;
+    let (_, made) = create(&fixture, "a", json!({"type": "NodePort", "ports": [{"port": 80}]})).await;
+    let port = ports_of(&made)[0];
+    let same = |port: i64| json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+    let (code, answer) = create(&fixture, "a", same(port)).await;
+    let wanted = format!("spec.ports[0].nodePort: Invalid value: {port}: provided port is already allocated");
+    assert!(code == 422 && answer["message"].as_str().is_some_and(|why| why.ends_with(&wanted)), "{answer}");
+    let address = json!({"clusterIP": made["spec"]["clusterIP"], "ports": [{"port": 80}]});
+    let (code, answer) = create(&fixture, "a", address).await;
+    assert!(
+        code == 422 && answer["message"].as_str().is_some_and(|why| why.contains("failed to allocate IP")),
+        "{answer}"
+    );
+    let (code, _) = create(&fixture, "a", json!({"ports": [{"port": 80}]})).await;
+    assert_eq!(code, 409);
+    let body = json!({"metadata": {"name": "b"}, "spec": same(5)});
+    assert_eq!(fixture.json("POST", SERVICES, &body).await.0, 422);
+    assert_eq!(fixture.json("POST", &format!("{SERVICES}?dryRun=All"), &body).await.0, 201);
+    fixture.stop().await;
+}

@@ -325,3 +325,73 @@ async fn what_of_the_metadata_a_status_leaves_alone() {
     }
     fixture.stop().await;
 }
+
+/// Selectors of custom resources know what their definition names, and no write keeps a link to itself.
+#[tokio::test]
+async fn custom_resources_are_selected_by_what_is_declared() {
+    let fixture = Fixture::new().await;
+    let one = fixture.things().await;
+    let path = format!("{}?fieldSelector=spec.one%3Da", one.trim_end_matches("/a"));
+    let (code, answer) = fixture.json("GET", &path, &Value::Null).await;
+    assert_eq!((code, answer["message"].as_str()), (400, Some("field label not supported: spec.one")));
+    let link = json!({"metadata": {"selfLink": "/x", "labels": {"a": "b"}}});
+    let (code, answer) = fixture.patch(&one, MERGE_PATCH, &link).await;
+    assert_eq!((code, answer["metadata"].get("selfLink")), (200, None), "{answer}");
+}
+
+/// A custom resource says what it is; what is wrong with its metadata is told before its version is looked at.
+#[tokio::test]
+async fn custom_resources_name_their_version_and_kind() {
+    let fixture = Fixture::new().await;
+    let one = fixture.things().await;
+    let path = one.trim_end_matches("/a");
+    let expected = "does not match the expected API version (example.com/v1)";
+    for (query, body, wanted) in [
+        ("", json!({"kind": "Thing", "metadata": {"name": "b"}}), format!("the API version in the data () {expected}")),
+        (
+            "",
+            json!({"apiVersion": null, "kind": "Thing", "metadata": {"name": "b"}}),
+            "Thing in version \"\" cannot be handled as a Thing: .apiVersion accessor error: <nil> is of the type <nil>, expected string".into(),
+        ),
+        (
+            "",
+            json!({"apiVersion": "x", "kind": "Other", "metadata": {"name": 1}}),
+            "Other in version \"x\" cannot be handled as a Thing: json: cannot unmarshal number into Go struct field ObjectMeta.name of type string".into(),
+        ),
+        (
+            "?fieldValidation=Strict",
+            json!({"apiVersion": "example.com/v1", "kind": "Other", "metadata": {"name": "b", "odd": 1}, "odd": 1}),
+            "Other in version \"v1\" cannot be handled as a Other: strict decoding error: unknown field \"metadata.odd\"".into(),
+        ),
+        (
+            "?fieldValidation=Ignore",
+            json!({"apiVersion": "example.com/v1"}),
+            "Thing in version \"v1\" cannot be handled as a Thing: Object 'Kind' is missing in '{\"apiVersion\":\"example.com/v1\"}'".into(),
+        ),
+        (
+            "",
+            json!({"apiVersion": "example.com/v1"}),
+            "the object provided is unrecognized (must be of type Thing): Object 'Kind' is missing in '{\"apiVersion\":\"example.com/v1\"}' ({\"apiVersion\":\"example.com/v1\" ...)".into(),
+        ),
+    ] {
+        let (code, answer) = fixture.json("POST", &format!("{path}{query}"), &body).await;
+        assert_eq!((code, answer["message"].as_str().unwrap_or_default()), (400, &*wanted), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_another_kind_is_told_so_before_its_fields() {
+    let fixture = Fixture::new().await;
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}, "data": {"k": "v"}});
+    let (code, answer) = fixture.json("POST", &format!("{MAPS}?fieldValidation=Strict"), &body).await;
+    let wanted = "Namespace in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Namespace) to (core.ConfigMap): unknown conversion";
+    assert_eq!((code, answer["message"].as_str().unwrap_or_default()), (400, wanted));
+    // Upstream keeps no cache of Events, whose version is told about by the store.
+    for (path, code, start) in
+        [("events/e", 400, "invalid resource version: "), ("configmaps/m", 500, "resourceVersion: Invalid value")]
+    {
+        let path = format!("/api/v1/namespaces/default/{path}?resourceVersion=x");
+        let (found, answer) = fixture.json("GET", &path, &Value::Null).await;
+        assert!(found == code && answer["message"].as_str().is_some_and(|m| m.starts_with(start)), "{answer}");
+    }
+}

@@ -282,7 +282,9 @@ fn mutations(errors: &mut FieldErrors, spec: &Cursor<'_>, scope: &Scope) {
             errors.one_of(mutation.at("patchType"), kind, &["ApplyConfiguration", "JSONPatch"]);
             continue;
         };
-        for (_, key) in kinds {
+        // What it should have is looked at before what it should not.
+        let other = kinds.iter().filter(|(name, _)| *name != kind).map(|(_, key)| *key);
+        for key in std::iter::once(*own).chain(other) {
             let part = mutation.get(key);
             match (key == *own, part.exists()) {
                 (true, false) => errors.required(part.path, &format!("must be specified when patchType is {kind}")),
@@ -340,7 +342,8 @@ impl PolicyBinding {
         let mut missing = FieldErrors::new();
         let name = spec.text("policyName");
         if name.is_empty() {
-            missing.required(spec.at("policyName"), "");
+            let pass = if self.mutating { &mut errors } else { &mut missing };
+            pass.required(spec.at("policyName"), "");
         } else {
             errors.reasons(spec.at("policyName"), name, names::dns1123_subdomain(name));
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ferry_meta::{FieldError, FieldErrors, Path, object};
-use ferry_schema::Type;
 use ferry_schema::structural::Schema;
+use ferry_schema::{Type, go_float_short};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -63,14 +63,43 @@ impl Custom {
         let Some(schema) = self.schema() else { return FieldErrors::new() };
         let mut errors = schema.validate(object, old);
         if let Some(scale) = &self.scale {
-            scale_errors(scale, object, &mut errors);
+            scale_errors(&[&scale.spec, &scale.status], object, &mut errors);
+            selector_errors(scale, object, &mut errors);
         }
         embedded_errors(schema, object, &Path::root(), &mut errors);
-        // Repetitions that were there before do not stand in the way of other changes.
+        self.duplicates(object, old, &mut errors);
+        errors
+    }
+
+    /// A status is looked at by itself: texts name what is wrong from there on, paths from the root.
+    fn validate_status(&self, object: &Value, old: &Value) -> FieldErrors {
+        let mut errors = FieldErrors::new();
+        let schema = self.schema().and_then(|schema| schema.properties.get("status"));
+        if let (Some(schema), Some(status)) = (schema, object.get("status")) {
+            errors = schema.validate(status, old.get("status"));
+            for error in errors.iter_mut() {
+                let (place, whole) = (error.path.as_str().to_owned(), Path::new("status"));
+                error.path = if place.is_empty() { whole } else { Path::new(format!("status.{place}").as_str()) };
+            }
+        }
+        if let Some(scale) = &self.scale {
+            scale_errors(&[&scale.status], object, &mut errors);
+            selector_errors(scale, object, &mut errors);
+        }
+        self.duplicates(object, Some(old), &mut errors);
+        errors
+    }
+
+    /// Repetitions that were there before do not stand in the way of other changes.
+    fn duplicates(&self, object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+        let Some(schema) = self.schema() else { return };
         if old.is_none_or(|old| schema.duplicates(old).is_empty()) {
             errors.extend(schema.duplicates(object));
         }
-        let Some(rules) = &self.rules else { return errors };
+    }
+
+    fn evaluate_rules(&self, object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+        let Some(rules) = &self.rules else { return };
         if errors.iter().any(blocks_rules) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing \
                           errors to complete validation";
@@ -78,7 +107,6 @@ impl Custom {
         } else {
             errors.extend(rules.evaluate(object, old).errors);
         }
-        errors
     }
 }
 
@@ -88,18 +116,45 @@ fn blocks_rules(error: &FieldError) -> bool {
     matches!(error.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid)
 }
 
-fn scale_errors(scale: &ScalePaths, object: &Value, errors: &mut FieldErrors) {
-    for path in [&scale.spec, &scale.status] {
+/// A value as Go's `%v` has it, and its type.
+fn go_value(value: &Value) -> (String, &'static str) {
+    match value {
+        Value::String(text) => (text.clone(), "string"),
+        Value::Bool(_) => (value.to_string(), "bool"),
+        Value::Number(number) if number.is_i64() => (number.to_string(), "int64"),
+        Value::Number(number) => (go_float_short(number.as_f64().unwrap_or_default()), "float64"),
+        Value::Array(_) => (value.to_string(), "[]interface {}"),
+        Value::Object(_) => (value.to_string(), "map[string]interface {}"),
+        Value::Null => ("<nil>".to_owned(), "<nil>"),
+    }
+}
+
+/// The first part of a path that leads through what is no map, and that value.
+fn no_map<'v>(path: &str, object: &'v Value) -> Option<(String, &'v Value)> {
+    let (mut at, mut place) = (object, String::new());
+    for field in ScalePaths::fields(path) {
+        place = format!("{place}.{field}");
+        match at {
+            Value::Object(map) => at = map.get(&field)?,
+            Value::Null => return None,
+            other => return Some((place, other)),
+        }
+    }
+    None
+}
+
+fn scale_errors(paths: &[&String], object: &Value, errors: &mut FieldErrors) {
+    for path in paths {
+        if let Some((place, found)) = no_map(path, object) {
+            let (shown, kind) = go_value(found);
+            let detail =
+                format!("{place} accessor error: {shown} is of the type {kind}, expected map[string]interface{{}}");
+            errors.invalid(Path::new(path.as_str()), 0, detail);
+            continue;
+        }
         let Some(value) = ScalePaths::value(path, object) else { continue };
         let Some(value) = value.as_i64() else {
-            let (shown, kind) = match value {
-                Value::String(text) => (text.clone(), "string"),
-                Value::Bool(_) => (value.to_string(), "bool"),
-                Value::Number(number) => (number.as_f64().unwrap_or_default().to_string(), "float64"),
-                Value::Array(_) => (value.to_string(), "[]interface {}"),
-                Value::Object(_) => (value.to_string(), "map[string]interface {}"),
-                Value::Null => ("<nil>".to_owned(), "<nil>"),
-            };
+            let (shown, kind) = go_value(value);
             let detail = format!("{path} accessor error: {shown} is of the type {kind}, expected int64");
             errors.invalid(Path::new(path.as_str()), 0, detail);
             continue;
@@ -111,6 +166,9 @@ fn scale_errors(scale: &ScalePaths, object: &Value, errors: &mut FieldErrors) {
             errors.invalid(Path::new(path.as_str()), value, detail);
         }
     }
+}
+
+fn selector_errors(scale: &ScalePaths, object: &Value, errors: &mut FieldErrors) {
     if let Some(value) = ScalePaths::value(&scale.selector, object)
         && let Some(text) = value.as_str()
         && text.len() > 1024
@@ -273,19 +331,16 @@ impl Strategy for Custom {
         self.validate(object, None)
     }
 
+    fn last_errors(&self, object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+        self.evaluate_rules(object, old, errors);
+    }
+
     fn validate_update(&self, context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
-        let mut errors = self.validate(object, Some(old));
         if context.subresource == "status" {
-            // A status is looked at by itself: texts name what is wrong from there on, paths from the root.
-            for error in errors.iter_mut() {
-                if let Some(rest) = error.detail.strip_prefix("status.") {
-                    error.detail = rest.to_owned();
-                } else if let Some(rest) = error.detail.strip_prefix("\"status.") {
-                    error.detail = format!("\"{rest}");
-                }
-            }
+            self.validate_status(object, old)
+        } else {
+            self.validate(object, Some(old))
         }
-        errors
     }
 
     /// Finalizers that others may have too, and rules that do not hold for what an update left as it was.

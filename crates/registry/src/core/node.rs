@@ -87,6 +87,12 @@ impl Strategy for Node {
         let mut errors = FieldErrors::new();
         let (node, old) = (Cursor::root(object), Cursor::root(old));
         let (spec, was) = (node.get("spec"), old.get("spec"));
+        // As a new object first, then as a change.
+        scheduling::taints(&mut errors, &spec);
+        let before = was.array("podCIDRs");
+        if spec.array("podCIDRs") != before {
+            networks(&mut errors, &spec);
+        }
         node_resources(&mut errors, &node);
         declared_features(&mut errors, &node.get("status"));
         let mut seen: HashSet<&Value> = HashSet::new();
@@ -97,22 +103,17 @@ impl Strategy for Node {
             }
             seen.insert(address.value);
         }
-        let before = was.array("podCIDRs");
-        if spec.array("podCIDRs") != before {
-            networks(&mut errors, &spec);
-        }
         if !before.is_empty() && before != spec.array("podCIDRs") {
             let detail = "node updates may not change podCIDR except from \"\" to valid";
             errors.forbidden(spec.at("podCIDRs"), detail);
         }
-        if spec.text("externalID") != was.text("externalID") {
-            errors.forbidden(spec.at("externalID"), "may not be updated");
-        }
-        scheduling::taints(&mut errors, &spec);
         let (provider, before) = (spec.text("providerID"), was.text("providerID"));
         if !before.is_empty() && provider != before {
             let what = if provider.is_empty() { "cleared" } else { "modified" };
             errors.invalid(spec.at("providerID"), Value::Null, format!("field cannot be {what} once set"));
+        }
+        if spec.text("externalID") != was.text("externalID") {
+            errors.forbidden(spec.at("externalID"), "may not be updated");
         }
         errors
     }

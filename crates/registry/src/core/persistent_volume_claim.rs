@@ -179,6 +179,7 @@ fn data_source(errors: &mut FieldErrors, source: &Cursor<'_>) {
     }
 }
 
+const SOURCES: [&str; 2] = ["dataSource", "dataSourceRef"];
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 fn validate_change(errors: &mut FieldErrors, new: &Cursor<'_>, old: &Cursor<'_>) {
@@ -355,6 +356,11 @@ impl Strategy for PersistentVolumeClaim {
         let mut errors = FieldErrors::new();
         if context.subresource.is_empty() {
             errors = self.validate_create(context, object);
+            // Groups were not looked at once, so that they are not where there were some before.
+            let was = Cursor::root(old).get("spec");
+            if SOURCES.iter().any(|key| was.get(key).has("apiGroup")) {
+                errors.retain(|error| !SOURCES.iter().any(|key| error.path.as_str() == format!("spec.{key}.apiGroup")));
+            }
             validate_change(&mut errors, &Cursor::root(object), &Cursor::root(old));
         } else {
             validate_status(&mut errors, &Cursor::root(object).get("status"));

@@ -1,12 +1,13 @@
 //! ResourceQuotas.
 
-use ferry_meta::{FieldErrors, Path, object};
+use ferry_meta::{FieldError, FieldErrors, Path, object};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::pod::{resource_list, resources};
 use crate::cells;
 use crate::cursor::{Cursor, IMMUTABLE, Report, object_at};
+use crate::internal;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -104,7 +105,8 @@ fn validate_spec(errors: &mut FieldErrors, spec: &Cursor<'_>) {
             errors.invalid(path.child("scopeName"), scope, "unsupported scope");
         }
         for _ in hard.iter().filter(|name| !scope_fits(scope, name)) {
-            errors.invalid(path.clone(), selector.value.clone(), "unsupported scope applied to resource");
+            let error = FieldError::invalid(&path, selector.value.clone(), "unsupported scope applied to resource");
+            errors.push(error.shown_as(internal::show("ScopeSelector", selector.value)));
         }
         let plain = SCOPES.contains(&scope) && !["PriorityClass", "VolumeAttributesClass"].contains(&scope);
         if plain && operator != "Exists" {

@@ -291,6 +291,8 @@ pub(super) fn changes(new: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
     if [&spec, &was].iter().all(|s| s.text("type") == "LoadBalancer") && spec.raw(class) != was.raw(class) {
         errors.invalid(spec.at(class), spec.raw(class).clone(), "may not change once set");
     }
+    // Looked at here and again with all else.
+    load_balancer_class(&mut errors, &spec);
     if needs_health_check_port(new) && needs_health_check_port(old) {
         let port = "healthCheckNodePort";
         if spec.raw(port) != was.raw(port) {

@@ -6,8 +6,8 @@ use ferry_meta::{FieldError, FieldErrors, Path, names};
 use serde_json::{Map, Value};
 
 use super::{
-    binding_conditions, configuration, fits, fully_qualified_name, immutable, pool_name, repeated, repeated_items,
-    selectors, toleration,
+    binding_conditions, configuration, fits, fully_qualified_name, pool_name, repeated, repeated_items, selectors,
+    toleration,
 };
 use crate::check;
 use crate::core::pod::csi_driver_name;
@@ -90,13 +90,13 @@ impl Strategy for ResourceClaimTemplate {
 
     fn validate_update(&self, _context: &Context<'_>, object: &Value, old: &Value) -> FieldErrors {
         let spec = Cursor::root(object).get("spec");
-        let mut errors = FieldErrors::new();
-        if Some(spec.value) != old.get("spec") {
-            let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::cursor::IMMUTABLE);
-            errors.push(error.shown_as(crate::internal::show("ResourceClaimTemplateSpec", spec.value)));
-            // What else is wrong with it is told by the generic pass alone.
-            errors.extend(template_errors(&spec).1);
+        if Some(spec.value) == old.get("spec") {
+            return FieldErrors::new();
         }
+        let (mut errors, late) = template_errors(&spec);
+        let error = FieldError::invalid(&spec.path, spec.value.clone(), crate::cursor::IMMUTABLE);
+        errors.push(error.shown_as(crate::internal::show("ResourceClaimTemplateSpec", spec.value)));
+        errors.extend(late);
         errors
     }
 }
@@ -353,7 +353,9 @@ fn status(claim: &Cursor<'_>, old: &Cursor<'_>) -> FieldErrors {
         }
     }
     if allocation.exists() && was.has("allocation") {
-        immutable(&mut late, "AllocationResult", &allocation, was.raw("allocation"));
+        if allocation.value != was.raw("allocation") {
+            late.invalid(allocation.path.clone(), Value::Null, "field cannot be modified once set");
+        }
     } else if allocation.exists() {
         allocated_devices(&mut errors, &mut late, &allocation, &known);
     }

@@ -35,13 +35,6 @@ fn shown(ty: &str, value: &Value) -> String {
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_else(|| value.to_string())
 }
 
-fn immutable(errors: &mut FieldErrors, ty: &str, new: &Cursor<'_>, old: &Value) {
-    if new.value != old {
-        let error = FieldError::invalid(&new.path, new.value.clone(), crate::cursor::IMMUTABLE);
-        errors.push(error.shown_as(shown(ty, new.value)));
-    }
-}
-
 /// Whether a list is short enough to be looked into.
 fn fits(late: &mut FieldErrors, parent: &Cursor<'_>, key: &str, most: usize) -> bool {
     let count = parent.array(key).len();

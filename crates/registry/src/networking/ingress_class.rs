@@ -32,8 +32,19 @@ impl Strategy for IngressClass {
         domain_prefixed_path(&mut errors, &spec, "controller");
         let parameters = spec.get("parameters");
         if parameters.exists() {
-            super::ingress::reference(&mut errors, &parameters);
+            let mut missing = FieldErrors::new();
+            if let Some(group) = parameters.raw("apiGroup").as_str() {
+                errors.reasons(parameters.at("apiGroup"), group, names::dns1123_subdomain(group));
+            }
+            for key in ["kind", "name"] {
+                match parameters.text(key) {
+                    // Found by a later pass.
+                    "" => missing.required(parameters.at(key), ""),
+                    text => errors.reasons(parameters.at(key), text, names::path_segment(text)),
+                }
+            }
             scope(&mut errors, &parameters);
+            errors.extend(missing);
         }
         errors
     }

@@ -70,12 +70,15 @@ fn parts(object: &Value) -> FieldErrors {
     }
     let rules = class.get("scheduling");
     errors.extend(crate::object_meta::label_errors(rules.map("nodeSelector"), &rules.at("nodeSelector")));
+    scheduling::tolerations(&mut errors, &rules, false);
     let tolerations = rules.items("tolerations");
     let mut seen = HashSet::new();
-    for toleration in tolerations.iter().filter(|toleration| !seen.insert(toleration.value)) {
+    // How long one lasts makes it no other.
+    let known_by =
+        |toleration: &Cursor<'_>| ["key", "operator", "value", "effect"].map(|key| toleration.text(key).to_owned());
+    for toleration in tolerations.iter().filter(|toleration| !seen.insert(known_by(toleration))) {
         let error = FieldError::duplicate(&toleration.path, toleration.value.clone());
         errors.push(error.shown_as(crate::internal::show("Toleration", toleration.value)));
     }
-    scheduling::tolerations(&mut errors, &rules, false);
     errors
 }

@@ -39,6 +39,11 @@ impl Strategy for PodDisruptionBudget {
         errors
     }
 
+    /// Upstream's own check leaves the metadata out, and the generic one looks at it only where that finds nothing.
+    fn in_order(&self, metadata: FieldErrors, own: FieldErrors) -> FieldErrors {
+        if own.is_empty() { metadata } else { own }
+    }
+
     fn validate_update(&self, context: &Context<'_>, object: &Value, _old: &Value) -> FieldErrors {
         if context.subresource.is_empty() {
             return self.validate_create(context, object);

@@ -126,6 +126,13 @@ pub fn open(body: &[u8], format: Format) -> Result<Opened<'_>, DecodeError> {
 }
 
 impl Opened<'_> {
+    /// Whether the body says null for a field.
+    pub fn has_null(&self, field: &str) -> bool {
+        let fields: serde_json::Result<std::collections::BTreeMap<String, &serde_json::value::RawValue>> =
+            serde_json::from_slice(&self.json);
+        fields.is_ok_and(|fields| fields.get(field).is_some_and(|value| value.get() == "null"))
+    }
+
     /// The body as an object of this type.
     pub fn decode(self, ty: &Type, validation: Validation) -> Result<Decoded, DecodeError> {
         if ty.schema().is_some() {

@@ -172,9 +172,8 @@ fn values(catalogue: &Catalogue, place: Place<'_>, value: &Value, out: &mut Find
         Shape::Int32 | Shape::Int64 | Shape::Uint32 | Shape::Uint64 | Shape::Float if !value.is_number() => {
             out.complain(|| format!("expected numeric (int or float), got {}", crate::text::go_type(value)));
         }
-        Shape::Quantity | Shape::Time | Shape::MicroTime | Shape::IntOrString
-            if value.is_object() || value.is_array() =>
-        {
+        // What may be a number or a text is anything to upstream's schema.
+        Shape::Quantity | Shape::Time | Shape::MicroTime if value.is_object() || value.is_array() => {
             out.complain(|| format!("expected any scalar, got {}", pointer(value)));
         }
         _ => {}

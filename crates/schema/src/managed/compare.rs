@@ -63,6 +63,18 @@ impl<'c> Comparer<'c> {
         right: Option<&Value>,
         out: &mut Comparison,
     ) {
+        if let (Some(l), Some(r)) = (left, right)
+            && place.is_untyped()
+            && l.is_object() != r.is_object()
+        {
+            // What became a map, or was one, is looked at as both.
+            let map = place.merge(self.catalogue);
+            let mut inner = Comparison::default();
+            self.maps(&map, Some(l), Some(r), &mut inner);
+            out.attach(&element, inner);
+            out.modified.members.insert(element);
+            return;
+        }
         let merge = place.merge_of(self.catalogue, left, right);
         let both_empty = match merge {
             Merge::Leaf => true,

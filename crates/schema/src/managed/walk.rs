@@ -46,10 +46,14 @@ impl<'c> Place<'c> {
         Self { shape: &item.shape, list_type: ListType::Atomic, keys: &[], atomic: false, granular: false }
     }
 
+    pub(super) fn is_untyped(&self) -> bool {
+        *self.shape == Shape::Any
+    }
+
     /// The same, given what stands there: a place without a type is a map where all that stands there are maps.
     pub(super) fn merge_of(&self, catalogue: &Catalogue, left: Option<&Value>, right: Option<&Value>) -> Merge<'c> {
         let scalar = |value: Option<&Value>| value.is_some_and(|value| !value.is_object());
-        if *self.shape == Shape::Any && (scalar(left) || scalar(right)) {
+        if self.is_untyped() && (scalar(left) || scalar(right)) {
             return Merge::Leaf;
         }
         self.merge(catalogue)

@@ -29,7 +29,10 @@ fn item(catalogue: &Catalogue, expected: &Item, value: &Value) -> Option<String>
         (Shape::Map(inner), Value::Object(map)) => map.values().find_map(|v| item(catalogue, inner, v)),
         (Shape::Map(_), other) => Some(format!("cannot restore map from {}", kind(other))),
         (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => None,
-        (Shape::String, Value::Number(_)) => Some(format!("cannot convert {} to string", kind(value))),
+        // Go turns integers into texts alone.
+        (Shape::String, Value::Number(number)) if number.is_i64() => {
+            Some(format!("cannot convert {} to {}", kind(value), expected.go_type))
+        }
         (Shape::String, _) => Some("unrecognized type: string".to_owned()),
         (Shape::Bool, _) => Some("unrecognized type: bool".to_owned()),
         (Shape::Int32 | Shape::Int64, Value::Number(number)) if whole(number).is_some() => None,
@@ -46,6 +49,17 @@ fn item(catalogue: &Catalogue, expected: &Item, value: &Value) -> Option<String>
         (Shape::Time | Shape::MicroTime, Value::String(_)) => None,
         (Shape::Time | Shape::MicroTime, other) => {
             Some(format!("json: cannot unmarshal {} into Go value of type string", json_kind(other)))
+        }
+        (Shape::IntOrString, Value::String(_)) => None,
+        (Shape::IntOrString, Value::Number(number)) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => {
+            None
+        }
+        (Shape::IntOrString, other) => {
+            let found = match other {
+                Value::Number(_) => format!("number {other}"),
+                _ => json_kind(other).to_owned(),
+            };
+            Some(format!("json: cannot unmarshal {found} into Go value of type int32"))
         }
         // The rest is read from JSON upstream too, and complains in the same words.
         _ => None,

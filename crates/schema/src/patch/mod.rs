@@ -115,13 +115,13 @@ pub fn apply_read(
             if patched.is_null() {
                 return Err(PatchError::DoesNotApply("nothing is left of the object".to_owned()));
             }
-            let shown = || shown::text(ty, current, &patched);
+            let shown = || shown::of_json(ty, current, &patched, body);
             let reading = read_as(current, &patched, read, &shown)?;
             finish(reading, ty, &patched, validation, strict, &shown)
         }
         PatchKind::Merge => {
             let patched = merge_patch(current.clone(), &patch)?;
-            let shown = || shown::text(ty, current, &patched);
+            let shown = || shown::of_merge(ty, current, &patched, body);
             let reading = read_as(current, &patched, read, &shown)?;
             finish(reading, ty, &patched, validation, duplicates, &shown)
         }

@@ -1,15 +1,52 @@
-//! The formats of strings that are checked; unknown ones allow everything, as upstream has it.
+//! The formats that are checked; others are as if they were not there, as upstream has it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use base64::Engine;
 
+/// Whether a type can have this format.
+pub(super) fn is_known(kind: &str, format: &str) -> bool {
+    match kind {
+        "" | "string" => STRINGS.contains(&&*format.replace('-', "")),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    }
+}
+
+/// Without their hyphens.
+const STRINGS: [&str; 26] = [
+    "bsonobjectid",
+    "uri",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "cidr",
+    "mac",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "creditcard",
+    "ssn",
+    "hexcolor",
+    "rgbcolor",
+    "byte",
+    "password",
+    "date",
+    "duration",
+    "datetime",
+    "k8sshortname",
+    "k8slongname",
+];
+
 pub(super) fn fits(format: &str, text: &str) -> bool {
     match format {
-        "date-time" | "datetime" => {
-            jiff::Timestamp::strptime("%Y-%m-%dT%H:%M:%S%.f%:z", text.replace(['Z', 'z'], "+00:00").replace('t', "T"))
-                .is_ok()
-        }
+        "date-time" | "datetime" => is_time(text),
         "date" => text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok(),
         "duration" => ferry_semantics::duration::parse_format(text).is_some(),
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
@@ -30,15 +67,36 @@ pub(super) fn fits(format: &str, text: &str) -> bool {
             let digits = text.strip_prefix('#').unwrap_or(text);
             matches!(digits.len(), 3 | 6) && digits.bytes().all(|b| b.is_ascii_hexdigit())
         }
+        "k8s-short-name" => ferry_meta::names::dns1123_label(text).is_empty(),
+        "k8s-long-name" => ferry_meta::names::dns1123_subdomain(text).is_empty(),
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit()),
         _ => true,
     }
 }
 
+/// Up to the last second of the year 9999, which a timestamp has no room for.
+fn is_time(text: &str) -> bool {
+    let text = text.replace(['Z', 'z'], "+00:00").replace('t', "T");
+    let parsed = jiff::fmt::strtime::parse("%Y-%m-%dT%H:%M:%S%.f%:z", text);
+    parsed.is_ok_and(|parsed| parsed.to_datetime().is_ok())
+}
+
 fn is_uuid(text: &str, version: Option<char>) -> bool {
-    let digits: String = text.chars().filter(|c| *c != '-').collect();
-    let shape = digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    shape && version.is_none_or(|version| digits.chars().nth(12) == Some(version))
+    // Each hyphen may be left out, and stands nowhere else.
+    let mut digits = String::with_capacity(32);
+    let mut rest = text;
+    for (index, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {
+        if index > 0 {
+            rest = rest.strip_prefix('-').unwrap_or(rest);
+        }
+        let Some((part, left)) = rest.split_at_checked(length) else { return false };
+        digits.push_str(part);
+        rest = left;
+    }
+    let shape = rest.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let variant = || matches!(digits.as_bytes()[16], b'8' | b'9' | b'a' | b'b' | b'A' | b'B');
+    let of_version = |version: char| digits.chars().nth(12) == Some(version) && (version == '3' || variant());
+    shape && version.is_none_or(of_version)
 }
 
 fn is_hostname(text: &str) -> bool {

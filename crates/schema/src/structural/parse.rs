@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Additional, Limits, Pattern, Schema};
+use super::{Additional, Limits, Pattern, Schema, formats};
 use crate::catalogue::ListType;
 
 /// Larger automata than this are not built; a pattern is the writer's of the definition, who need not mean well.
@@ -21,7 +21,10 @@ impl Schema {
         let properties = map.get("properties").and_then(Value::as_object);
         let mut schema = Self {
             kind: text("type").into(),
-            format: text("format").into(),
+            format: Some(text("format"))
+                .filter(|format| formats::is_known(text("type"), format))
+                .unwrap_or_default()
+                .into(),
             nullable: flag("nullable"),
             default: map.get("default").filter(|default| !default.is_null()).cloned(),
             properties: properties.into_iter().flatten().map(|(key, of)| (key.clone(), Self::parse(of))).collect(),

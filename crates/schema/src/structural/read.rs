@@ -51,6 +51,10 @@ fn read_metadata(map: &mut Map<String, Value>, path: &str, found: &mut Vec<Strin
     }
     let Some(ty) = crate::builtin().named(&format!("{META}.ObjectMeta")) else { return Ok(()) };
     let decoded = decode::decode_value(&ty, metadata, Validation::Warn).map_err(|error| {
+        // The object's own is read before all else, and upstream says no more than the reader of JSON.
+        if path == "metadata" {
+            return error;
+        }
         let shown = String::from_utf8(crate::encode::encode_any(metadata, false)).unwrap_or_default();
         DecodeError::Type(format!("{path}: Invalid value: {shown}: {error}"))
     })?;

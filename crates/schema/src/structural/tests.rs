@@ -69,6 +69,10 @@ fn values_are_refused_with_upstreams_words() {
         "num": {"type": "number", "multipleOf": 0.5},
         "len": {"type": "string", "minLength": 2, "maxLength": 4},
         "pat": {"type": "string", "pattern": "^x+$"},
+        "short": {"type": "string", "minLength": 2, "maxLength": 4, "pattern": "^[a-z]+$"},
+        "free": {"type": "integer"},
+        "odd": {"type": "string", "format": "odd"},
+        "k8s": {"type": "string", "format": "k8s-short-name"},
         "date": {"type": "string", "format": "date-time"},
         "ios": {"x-kubernetes-int-or-string": true},
         "req": {"type": "object", "required": ["y"]},
@@ -92,6 +96,7 @@ fn values_are_refused_with_upstreams_words() {
         &[],
     );
     check(json!({"date": "2001-01-01T00:00:00.123+01:00"}), &[]);
+    check(json!({"date": "9999-12-31T23:59:59Z"}), &[]);
     check(
         json!({"en": 5}),
         &[
@@ -102,6 +107,38 @@ fn values_are_refused_with_upstreams_words() {
     check(
         json!({"i32": 3_000_000_000_i64}),
         &["<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.i32"],
+    );
+    // What a float alone has room for is no integer, and only the first mistake of a text's length and pattern is told.
+    check(
+        json!({"min": 9_223_372_036_854_775_808_u64}),
+        &[
+            "spec.min: Invalid value: \"number\": spec.min in body must be of type integer: \"number\"",
+            "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.min",
+            "spec.min: Invalid value: 9.223372036854776e+18: spec.min in body should be less than or equal to 10",
+        ],
+    );
+    check(json!({"free": i64::MAX}), &[]);
+    check(json!({"short": "ABCDE"}), &["spec.short: Too long: may not be more than 4 bytes"]);
+    check(
+        json!({"short": "A"}),
+        &["spec.short: Invalid value: \"A\": spec.short in body should be at least 2 chars long"],
+    );
+    check(json!({"short": "AB"}), &["spec.short: Invalid value: \"AB\": spec.short in body should match '^[a-z]+$'"]);
+    // A format is held against what is there, texts and lists are left to it, and unknown ones are none.
+    check(
+        json!({"date": 5}),
+        &["spec.date: Invalid value: \"int64\": spec.date in body must be of type date-time: \"int64\""],
+    );
+    check(json!({"date": {}}), &["spec.date: Invalid value: \"\": spec.date in body must be of type date-time: \"\""]);
+    check(json!({"date": []}), &[]);
+    check(
+        json!({"odd": 5}),
+        &["spec.odd: Invalid value: \"integer\": spec.odd in body must be of type string: \"integer\""],
+    );
+    check(json!({"k8s": "a-b"}), &[]);
+    check(
+        json!({"k8s": "A"}),
+        &["spec.k8s: Invalid value: \"A\": spec.k8s in body must be of type k8s-short-name: \"A\""],
     );
     check(json!({"min": 2}), &["spec.min: Invalid value: 2: spec.min in body should be greater than or equal to 3"]);
     check(json!({"num": 0.7}), &["spec.num: Invalid value: 0.7: spec.num in body should be a multiple of 0.5"]);

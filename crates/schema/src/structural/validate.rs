@@ -71,15 +71,19 @@ fn placeless(text: String) -> FieldError {
     FieldError::invalid(&Path::root(), "", text)
 }
 
-fn is_whole(number: &Number) -> bool {
-    number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|float| float.fract() == 0.0)
+/// The largest number without a fraction that a float may have to pass for an integer: beyond it not all of them are there.
+const MOST_EXACT: f64 = 9_007_199_254_740_991.0;
+
+/// What does not fit into 64 bits with a sign is a float.
+fn is_whole_float(number: &Number) -> bool {
+    !number.is_i64() && number.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() <= MOST_EXACT)
 }
 
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if is_whole(number) => "integer",
+        Value::Number(number) if number.is_i64() => "integer",
         Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
@@ -89,16 +93,36 @@ fn type_name(value: &Value) -> &'static str {
 
 fn types(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
     let found = type_name(value);
-    let (expected, fits) = if schema.int_or_string {
-        ("integer,string", matches!(found, "integer" | "string"))
-    } else {
-        let kind = &*schema.kind;
-        (kind, kind.is_empty() || kind == found || (kind == "number" && found == "integer"))
-    };
+    let expected = if schema.int_or_string { "integer,string" } else { &*schema.kind };
     // Without a type even null will do.
-    if !fits {
+    if expected.is_empty() {
+        return;
+    }
+    let numeric = expected.split(',').any(|kind| matches!(kind, "integer" | "number"));
+    let fits = expected.split(',').any(|kind| match kind {
+        "integer" => found == kind || value.as_number().is_some_and(is_whole_float),
+        "number" => found == kind || found == "integer",
+        _ => found == kind,
+    });
+    let mut refuse = |expected: &str, found: &str| {
         let detail = format!("{} in body must be of type {expected}: \"{found}\"", path.as_str());
         errors.push(FieldError::type_invalid(path, found, detail));
+    };
+    match value {
+        // Upstream holds what has a format against the format, and leaves texts and lists to it.
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) if !schema.format.is_empty() => {
+            let format = match found {
+                "integer" => "int64",
+                "number" => "float64",
+                _ => "",
+            };
+            if !fits && format != &*schema.format {
+                refuse(&schema.format, format);
+            }
+        }
+        Value::String(_) | Value::Array(_) if !schema.format.is_empty() && !numeric => {}
+        _ if fits => {}
+        _ => refuse(expected, found),
     }
 }
 
@@ -146,13 +170,12 @@ fn combinations(schema: &Schema, value: &Value, old: Option<&Value>, at: &At<'_>
 fn strings(schema: &Schema, text: &str, path: &Path, errors: &mut FieldErrors) {
     let (limits, name) = (&schema.limits, path.as_str());
     let length = text.chars().count() as u64;
+    // The first of these alone is told.
     if let Some(most) = limits.max_length.filter(|most| length > *most) {
         errors.push(FieldError::too_long(path, usize::try_from(most).unwrap_or(usize::MAX)));
-    }
-    if let Some(least) = limits.min_length.filter(|least| length < *least) {
+    } else if let Some(least) = limits.min_length.filter(|least| length < *least) {
         errors.push(FieldError::invalid(path, text, format!("{name} in body should be at least {least} chars long")));
-    }
-    if let Some(pattern) = &limits.pattern
+    } else if let Some(pattern) = &limits.pattern
         && !pattern.expression.as_ref().is_some_and(|expression| expression.is_match(text))
     {
         errors.push(FieldError::invalid(path, text, format!("{name} in body should match '{}'", pattern.text)));
@@ -166,7 +189,9 @@ fn strings(schema: &Schema, text: &str, path: &Path, errors: &mut FieldErrors) {
 fn numbers(schema: &Schema, number: &Number, path: &Path, errors: &mut FieldErrors) {
     let (limits, name) = (&schema.limits, path.as_str());
     let Some(value) = number.as_f64() else { return };
-    if let Some(problem) = unfit(schema, value, "Checked", name) {
+    // As a float, the largest integer of 64 bits is one too large.
+    let fits = number.is_i64() && &*schema.format != "int32";
+    if let Some(problem) = unfit(schema, value, "Checked", name).filter(|_| !fits) {
         errors.push(problem);
     }
     // A limit that the type cannot have is told, and holds as it is. One that it can have loses its fraction where the value is
@@ -182,11 +207,15 @@ fn numbers(schema: &Schema, number: &Number, path: &Path, errors: &mut FieldErro
     let shown = |limit: f64| crate::encode::go_float(limit);
     let refuse = |errors: &mut FieldErrors, detail: String| {
         let detail = format!("{name} in body should be {detail}");
-        errors.push(FieldError::invalid(path, Value::Number(number.clone()), detail));
+        let error = FieldError::invalid(path, Value::Number(number.clone()), detail);
+        errors.push(if number.is_i64() { error } else { error.shown_as(crate::text::go_float_short(value)) });
     };
     if let Some(factor) = limits.multiple_of.filter(|factor| *factor > 0.0) {
         let factor = limit(errors, factor, "MultipleOf");
-        let times = value / factor;
+        // Integers are divided as such, for not all of them are floats too.
+        let exact = number.as_i64().filter(|_| factor.fract() == 0.0 && factor.abs() <= MOST_EXACT);
+        let times =
+            exact.map_or(value / factor, |whole| if whole.checked_rem(factor as i64) == Some(0) { 0.0 } else { 0.5 });
         if factor == 0.0 {
             let detail = format!("factor MultipleOf declared for {name} must be positive: 0");
             errors.push(FieldError::invalid(path, 0, detail));
@@ -217,8 +246,12 @@ fn unfit(schema: &Schema, value: f64, what: &str, name: &str) -> Option<FieldErr
     if &*schema.kind != "integer" || schema.int_or_string {
         return None;
     }
-    let small = f64::from(i32::MIN)..=f64::from(i32::MAX);
-    if value.fract() == 0.0 && (&*schema.format != "int32" || small.contains(&value)) {
+    // Both ends are powers of two, which floats have exactly.
+    let (least, beyond) = match &*schema.format {
+        "int32" => (f64::from(i32::MIN), -f64::from(i32::MIN)),
+        _ => (i64::MIN as f64, -(i64::MIN as f64)),
+    };
+    if value.fract() == 0.0 && (least..beyond).contains(&value) {
         return None;
     }
     let format = match &*schema.format {
@@ -261,7 +294,13 @@ fn arrays(schema: &Schema, items: &[Value], old: Option<&Value>, at: &At<'_>, er
 
 fn allowed_values(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
     let Some(allowed) = &schema.limits.one_of_values else { return };
-    let same = |one: &Value| one == value || (one.is_number() && one.as_f64() == value.as_f64());
+    // Upstream turns what is there into the type of the allowed value: a float loses its fraction.
+    let same = |one: &Value| match (one.as_i64(), value.as_number()) {
+        (Some(one), Some(number)) if !number.is_i64() => {
+            number.as_f64().is_some_and(|float| float.trunc() == one as f64)
+        }
+        _ => one == value || (one.is_number() && one.as_f64() == value.as_f64()),
+    };
     let known = value.as_str().is_some_and(|text| schema.limits.one_of_texts.contains(text));
     // An error that is not kept need not list them.
     if !known && !errors.is_full() && !allowed.iter().any(same) {

@@ -2,6 +2,7 @@
 
 use ferry_meta::{ApiError, GroupVersionKind};
 use ferry_schema::managed::{self, Write};
+use ferry_schema::structural::{Schema, custom_type};
 use ferry_schema::{Format, Type, Validation, decode};
 use serde_json::{Value, json};
 
@@ -357,4 +358,27 @@ fn a_key_of_null_adds_no_item_again() {
     let twice = pod(json!({"imagePullSecrets": [{"name": null}, {"name": ""}]}));
     let error = Server::new("", "v1", "Pod").apply("m", twice).expect_err("a key that stands twice");
     assert!(error.to_string().contains("duplicate entries for key [name=\"\"]"), "{error}");
+}
+
+/// What has no type in a custom resource may become a map, or stop being one: who did it owns what is there now.
+#[test]
+fn values_without_a_type_that_become_maps() {
+    let gvk = GroupVersionKind::new("e.com", "v1", "E");
+    let schema = Schema::parse(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));
+    let ty = custom_type(&gvk, schema);
+    let update = |live: Option<&Value>, spec: Value| {
+        let now = jiff::Timestamp::from_second(1_700_000_000).expect("a time");
+        let write = Write { gvk: &gvk, manager: "me", subresource: "", reset: &[], now, versions: None };
+        let mut new = json!({"apiVersion": "e.com/v1", "kind": "E", "metadata": {"name": "a"}, "spec": spec});
+        new["metadata"]["managedFields"] = live.map_or(Value::Null, |live| live["metadata"]["managedFields"].clone());
+        managed::update(&ty, &write, live, &mut new);
+        new
+    };
+    let first = update(None, json!(5));
+    let owned = |object: &Value| object["metadata"]["managedFields"][0]["fieldsV1"].clone();
+    assert_eq!(owned(&first), json!({"f:spec": {}}));
+    let map = update(Some(&first), json!({"a": 1}));
+    assert_eq!(owned(&map), json!({"f:spec": {".": {}, "f:a": {}}}));
+    let list = update(Some(&map), json!([1]));
+    assert_eq!(owned(&list), json!({"f:spec": {}}));
 }

@@ -151,7 +151,8 @@ impl Allocation {
         if needs_address && object::text(service, "/spec/clusterIP") != "None" {
             self.choose_addresses(core, row, service)?;
         }
-        if wants_ports(service) {
+        // Nothing is taken for a dry run, and so nothing is looked at.
+        if wants_ports(service) && !self.dry_run {
             check_ports(core, row, service)?;
         }
         self.choose_ports(core, service)
@@ -291,6 +292,24 @@ impl Allocation {
         Ok(ops)
     }
 
+    /// Addresses and ports are taken before a Service is made: who asks for some that are taken is told so, even where the name
+    /// is taken too.
+    pub(crate) async fn check_free(&self, core: &Core, row: &Resource, service: &Value) -> Result<(), ApiError> {
+        let given = self.taken_addresses.difference(&self.chosen_addresses);
+        let addresses = given.map(|address| format!("{ADDRESS_PREFIX}{address}"));
+        let in_order = object::items(service, "/spec/ports").iter().filter_map(|entry| entry.get("nodePort")?.as_i64());
+        let ports = in_order.filter(|port| self.taken_ports.contains(port) && !self.chosen_ports.contains(port));
+        let health = self.taken_ports.contains(&health_port(service)).then(|| health_port(service));
+        let health = health.filter(|port| !self.chosen_ports.contains(port));
+        for key in addresses.chain(ports.chain(health).map(|port| format!("{PORT_PREFIX}{port}"))) {
+            let got = core.store.get(&key).await.map_err(|e| objects::store_error(&e))?;
+            if got.entry.is_some() {
+                return Err(already_allocated(row, service, &key));
+            }
+        }
+        Ok(())
+    }
+
     /// The key was taken: chooses another, or says that the one the client wants is not free.
     pub(crate) async fn lost(
         &mut self,
@@ -315,7 +334,7 @@ impl Allocation {
                 self.addresses.taken.insert(chosen);
                 return Ok(());
             }
-            return Err(refused(row, service, address, "provided IP is already allocated"));
+            return Err(already_allocated(row, service, key));
         }
         let Some(port) = key.strip_prefix(PORT_PREFIX).and_then(|p| p.parse::<i64>().ok()) else {
             return Err(ApiError::internal(format!("the write lost a race for {key}")));
@@ -340,14 +359,23 @@ impl Allocation {
             self.ports.taken.extend(ports(service).difference(&before));
             return Ok(());
         }
-        let index = object::items(service, "/spec/ports")
-            .iter()
-            .position(|entry| entry.get("nodePort").and_then(Value::as_i64) == Some(port))
-            .unwrap_or(0);
-        let path = Path::new("spec").child("ports").index(index).child("nodePort");
-        let errors = FieldError::invalid(&path, port, "provided port is already allocated").into();
-        Err(ApiError::invalid(&row.group_kind(), object::name(service), &errors))
+        Err(already_allocated(row, service, key))
     }
+}
+
+/// The address or port of a key belongs to another.
+fn already_allocated(row: &Resource, service: &Value, key: &str) -> ApiError {
+    if let Some(address) = key.strip_prefix(ADDRESS_PREFIX) {
+        return refused(row, service, address, "provided IP is already allocated");
+    }
+    let port = key.strip_prefix(PORT_PREFIX).and_then(|port| port.parse::<i64>().ok()).unwrap_or_default();
+    let index = object::items(service, "/spec/ports")
+        .iter()
+        .position(|entry| entry.get("nodePort").and_then(Value::as_i64) == Some(port))
+        .unwrap_or(0);
+    let path = Path::new("spec").child("ports").index(index).child("nodePort");
+    let errors = FieldError::invalid(&path, port, "provided port is already allocated").into();
+    ApiError::invalid(&row.group_kind(), object::name(service), &errors)
 }
 
 /// The node ports of a Service by port, with their protocols. Two of each port are enough to find one of another protocol:
