@@ -17,7 +17,7 @@ mod store_options;
 
 use clap::Parser;
 use ferry_cluster::node::dns_process;
-use ferry_cluster::{folders, process};
+use ferry_cluster::{descriptors, folders, process};
 use ferry_server::store_socket;
 
 use crate::arguments::{Arguments, Command, NodeCommand, SecretsCommand};
@@ -45,6 +45,7 @@ fn main() -> std::process::ExitCode {
     }
     let arguments = Arguments::parse();
     process::allow_many_files();
+    descriptors::close_on_exec();
     if !matches!(arguments.command, Command::Completion { .. } | Command::Man { .. }) {
         folders::keep_private();
     }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Test = (&'static str, fn(&Bed));
 
-const TESTS: [Test; 9] = [
+const TESTS: [Test; 10] = [
     ("a_dns_process_that_is_killed_comes_back_and_no_question_is_lost", killed),
     ("names_are_answered_while_the_nodes_process_is_dead", nodes_death),
     ("another_configuration_replaces_the_process_without_a_gap", replaced),
@@ -32,6 +32,7 @@ const TESTS: [Test; 9] = [
     ("an_address_more_is_served_beside_those_that_the_process_before_has", another_address),
     ("a_process_that_takes_nothing_in_is_replaced_and_collected", deaf),
     ("names_are_kept_in_a_folder_in_somebodys_home", closed_folder),
+    ("it_has_no_descriptors_that_it_was_not_handed", stray_descriptors),
     ("nothing_is_left_of_a_node_that_is_taken_down", taken_down),
 ];
 
@@ -213,6 +214,20 @@ fn closed_folder(bed: &Bed) {
     let _node = Node::start(bed, &["web=10.96.0.7"], "cluster.local");
     bed.client().learns("web.default.svc.cluster.local", Ok("10.96.0.7"));
     eventually("the names are kept", || bed.data_dir().join("dns-names").exists());
+}
+
+/// Whoever reads from a process that has ended would wait for the DNS process, too.
+fn stray_descriptors(bed: &Bed) {
+    let (read, write) = std::io::pipe().expect("a pipe");
+    rustix::io::fcntl_setfd(&write, rustix::io::FdFlags::empty()).expect("inherited");
+    let node = Node::start(bed, &["web=10.96.0.7"], "cluster.local");
+    drop(write);
+    bed.client().learns("web.default.svc.cluster.local", Ok("10.96.0.7"));
+    node.kill();
+    let mut ended = [rustix::event::PollFd::new(&read, rustix::event::PollFlags::IN)];
+    let soon = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut ended, Some(&soon)), Ok(1), "nobody has the other end");
+    assert!(bed.dns().is_some());
 }
 
 fn taken_down(bed: &Bed) {

@@ -18,7 +18,7 @@ use tokio::net::UnixListener;
 use super::sockets::Sockets;
 use super::{ANSWERS, Arguments, HELD, TAKE};
 use crate::process::Lock;
-use crate::{folders, log, process, signals};
+use crate::{descriptors, folders, log, process, signals};
 
 /// Enough for the names of a machine's pods.
 const MOST_WORKERS: usize = 4;
@@ -29,7 +29,12 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) fn main(argument: &str) -> ExitCode {
+    // It outlives whoever started it, and reads what anybody sends it.
+    let closed = descriptors::close();
     log::start();
+    if let Err(error) = closed {
+        tracing::warn!("the DNS process keeps descriptors that it was not handed: {error}");
+    }
     match run(argument) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
