@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::hash::Hasher;
 
 use ferry_semantics::qos::QosClass;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, EphemeralContainer, Pod, PodSpec, PodStatus};
 
 /// Which list of the spec a container stands in, and how it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,37 @@ pub(crate) fn role_of_init(container: &Container) -> Role {
 /// Ephemeral containers as containers: the types differ by name and by one field only.
 pub(crate) fn ephemeral_containers(pod: &Pod) -> Vec<Container> {
     let list = spec(pod).ephemeral_containers.as_deref().unwrap_or_default();
-    list.iter().filter_map(|c| serde_json::from_value(serde_json::to_value(c).ok()?).ok()).collect()
+    list.iter().cloned().map(as_container).collect()
+}
+
+fn as_container(ephemeral: EphemeralContainer) -> Container {
+    Container {
+        args: ephemeral.args,
+        command: ephemeral.command,
+        env: ephemeral.env,
+        env_from: ephemeral.env_from,
+        image: ephemeral.image,
+        image_pull_policy: ephemeral.image_pull_policy,
+        lifecycle: ephemeral.lifecycle,
+        liveness_probe: ephemeral.liveness_probe,
+        name: ephemeral.name,
+        ports: ephemeral.ports,
+        readiness_probe: ephemeral.readiness_probe,
+        resize_policy: ephemeral.resize_policy,
+        resources: ephemeral.resources,
+        restart_policy: ephemeral.restart_policy,
+        restart_policy_rules: ephemeral.restart_policy_rules,
+        security_context: ephemeral.security_context,
+        startup_probe: ephemeral.startup_probe,
+        stdin: ephemeral.stdin,
+        stdin_once: ephemeral.stdin_once,
+        termination_message_path: ephemeral.termination_message_path,
+        termination_message_policy: ephemeral.termination_message_policy,
+        tty: ephemeral.tty,
+        volume_devices: ephemeral.volume_devices,
+        volume_mounts: ephemeral.volume_mounts,
+        working_dir: ephemeral.working_dir,
+    }
 }
 
 pub(crate) fn container<'a>(pod: &'a Pod, name: &str) -> Option<(Role, Cow<'a, Container>)> {
@@ -240,6 +270,21 @@ mod tests {
 
     fn pod(spec: serde_json::Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).expect("a pod")
+    }
+
+    #[test]
+    fn ephemeral_containers_keep_what_they_say() {
+        let said = json!({
+            "args": ["a"], "command": ["c"], "env": [{"name": "E", "value": "1"}], "envFrom": [{"prefix": "P"}],
+            "image": "i", "imagePullPolicy": "Always", "name": "debug", "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+            "resources": {"limits": {"cpu": "1"}}, "securityContext": {"runAsUser": 1}, "stdin": true, "stdinOnce": true,
+            "terminationMessagePath": "/t", "terminationMessagePolicy": "File", "tty": true,
+            "volumeDevices": [{"devicePath": "/d", "name": "d"}], "volumeMounts": [{"mountPath": "/m", "name": "m"}], "workingDir": "/w",
+        });
+        let mut with_target = said.clone();
+        with_target["targetContainerName"] = "web".into();
+        let containers = ephemeral_containers(&pod(json!({"containers": [], "ephemeralContainers": [with_target]})));
+        assert_eq!(serde_json::to_value(&containers).expect("a value"), json!([said]));
     }
 
     #[test]

@@ -1,12 +1,16 @@
-//! `/openapi/v2` and `/openapi/v3`: made from the table on demand, kept as text until the table changes.
+//! `/openapi/v2` and `/openapi/v3`: made from the table on demand, kept packed until the table changes.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ferry_meta::{ApiError, GroupVersion, GroupVersionKind};
 use ferry_registry::{Resource, ResourceTable};
 use ferry_schema::openapi::{self, CustomKind, Operation};
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
 use http::header::{CONTENT_TYPE, ETAG, HeaderValue, LOCATION, VARY};
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
@@ -23,8 +27,28 @@ use crate::server::Core;
 /// A document and its hash.
 type Document = (Bytes, String);
 
+/// A document as it is kept: all of them are twelve megabytes of text, which few clients read, and seldom.
+struct Packed {
+    bytes: Box<[u8]>,
+    hash: String,
+}
+
+impl Packed {
+    fn new((text, hash): &Document) -> std::io::Result<Self> {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text)?;
+        Ok(Self { bytes: encoder.finish()?.into(), hash: hash.clone() })
+    }
+
+    fn document(&self) -> std::io::Result<Document> {
+        let mut text = Vec::new();
+        DeflateDecoder::new(&*self.bytes).read_to_end(&mut text)?;
+        Ok((text.into(), self.hash.clone()))
+    }
+}
+
 /// The documents of one table, by name.
-type Made = (Arc<ResourceTable>, BTreeMap<String, Document>);
+type Made = (Arc<ResourceTable>, BTreeMap<String, Arc<Packed>>);
 
 #[derive(Default)]
 pub(crate) struct Documents {
@@ -32,24 +56,28 @@ pub(crate) struct Documents {
 }
 
 impl Documents {
+    fn kept(&self, table: &Arc<ResourceTable>, name: &str) -> Option<Arc<Packed>> {
+        let made = self.made.lock();
+        let (_, documents) = made.as_ref().filter(|(of, _)| Arc::ptr_eq(of, table))?;
+        documents.get(name).cloned()
+    }
+
     /// The document under a name, made by `make` for this table where it is not there yet.
     fn get(&self, table: &Arc<ResourceTable>, name: &str, make: impl FnOnce() -> Vec<u8>) -> Document {
-        if let Some((of, documents)) = &*self.made.lock()
-            && Arc::ptr_eq(of, table)
-            && let Some(document) = documents.get(name)
-        {
-            return document.clone();
+        if let Some(Ok(document)) = self.kept(table, name).map(|packed| packed.document()) {
+            return document;
         }
         // Made outside of the lock: two at once do the work twice and agree.
         let text = make();
         let hash = hex(&Sha512::digest(&text)).to_uppercase();
         let document: Document = (text.into(), hash);
+        let Ok(packed) = Packed::new(&document) else { return document };
         let mut made = self.made.lock();
         if !made.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, table)) {
             *made = Some((table.clone(), BTreeMap::new()));
         }
         if let Some((_, documents)) = &mut *made {
-            documents.insert(name.to_owned(), document.clone());
+            documents.insert(name.to_owned(), Arc::new(packed));
         }
         document
     }
@@ -317,4 +345,24 @@ fn operations(row: &Resource) -> Vec<Operation> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_kept_packed_until_the_table_changes() {
+        let documents = Documents::default();
+        let table = Arc::new(ResourceTable::new(Vec::new()));
+        let text = "{\"description\": \"what a field is for\"}, ".repeat(1000);
+        let first = documents.get(&table, "v2", || text.clone().into_bytes());
+        assert_eq!((&*first.0, first.1.len()), (text.as_bytes(), 128));
+        assert_eq!(documents.get(&table, "v2", || panic!("it is there")), first);
+        let kept = documents.kept(&table, "v2").expect("kept").bytes.len();
+        assert!(kept < text.len() / 20, "{kept} of {}", text.len());
+        let other = Arc::new(ResourceTable::new(Vec::new()));
+        assert_eq!(documents.get(&other, "v2", || b"new".to_vec()).0, "new");
+        assert!(documents.kept(&table, "v2").is_none());
+    }
 }

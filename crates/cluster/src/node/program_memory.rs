@@ -1,5 +1,5 @@
-//! The program's own text in memory. Starting runs much of it once, and what ran once stays mapped: it is given back from time
-//! to time, and what is still used comes back by itself.
+//! The program's own text and constants in memory. Starting uses many of them once, and what was used once stays mapped: it is
+//! given back from time to time, and what is still used comes back by itself.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -19,26 +19,28 @@ pub async fn keep_small() {
         tokio::time::sleep(wait).await;
         wait = BETWEEN;
         match tokio::task::spawn_blocking(give_back).await {
-            Ok(Ok(bytes)) => tracing::debug!(bytes, "text of the program that is not used was given back"),
-            Ok(Err(error)) => return tracing::debug!("text of the program is not given back: {error}"),
-            Err(_panicked) => return tracing::error!("text of the program is not given back: that made a panic"),
+            Ok(Ok(bytes)) => tracing::debug!(bytes, "memory of the program's file that is not used was given back"),
+            Ok(Err(error)) => return tracing::debug!("memory of the program's file is not given back: {error}"),
+            Err(_panicked) => {
+                return tracing::error!("memory of the program's file is not given back: that made a panic");
+            }
         }
     }
 }
 
-/// Takes the pages of the program's text out of this process's memory. Says how much text there is.
+/// Takes the pages of the program's text and constants out of this process's memory. Says how much there is of them.
 fn give_back() -> io::Result<usize> {
     let program = fs::read_link("/proc/self/exe")?;
-    let text = text_of(BufReader::new(File::open("/proc/self/smaps")?), &program)?;
-    for Range { start, end } in &text {
+    let unchanged = unchanged(BufReader::new(File::open("/proc/self/smaps")?), &program)?;
+    for Range { start, end } in &unchanged {
         let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(*start);
         #[expect(
             unsafe_code,
             reason = "a mapping that the loader made has no owner in Rust: it is known by its address alone"
         )]
         // SAFETY: the kernel has just said that this is a private mapping of the program's own file, not writable, and that each of
-        // its pages is the file's (`text_of`). Nothing of this process changes its text, so that it stays that way, and nobody unmaps
-        // it. What a private mapping of a file loses here is read from the file when it is used next, and is the same bytes: no code
+        // its pages is the file's (`unchanged`). Nothing of this process changes them, so that it stays that way, and nobody unmaps
+        // them. What a private mapping of a file loses here is read from the file when it is used next, and is the same bytes: no code
         // and no constant changes, also for threads that run it at this moment. Whoever could write to the file of a program that
         // runs would change its pages without this, too: they are the page cache's.
         let outcome = unsafe { libc::madvise(start, end - start.addr(), libc::MADV_DONTNEED) };
@@ -46,12 +48,13 @@ fn give_back() -> io::Result<usize> {
             return Err(io::Error::last_os_error());
         }
     }
-    Ok(text.iter().map(ExactSizeIterator::len).sum())
+    Ok(unchanged.iter().map(ExactSizeIterator::len).sum())
 }
 
-/// The addresses of a program's text by `/proc/PID/smaps`: private mappings of its file that can be run and not written, and
-/// that have no page of their own. A page of its own is one that somebody changed, as a debugger does: the file does not have it.
-fn text_of(smaps: impl BufRead, program: &Path) -> io::Result<Vec<Range<usize>>> {
+/// The addresses of a program's text and constants by `/proc/PID/smaps`: private mappings of its file that cannot be written, and
+/// that have no page of their own. A page of its own is one that somebody changed, as a debugger does and the loader before it
+/// takes the right to write away: the file does not have it.
+fn unchanged(smaps: impl BufRead, program: &Path) -> io::Result<Vec<Range<usize>>> {
     let mut found = Vec::new();
     // The mapping whose lines come now, if it may be one.
     let mut candidate = None;
@@ -65,7 +68,7 @@ fn text_of(smaps: impl BufRead, program: &Path) -> io::Result<Vec<Range<usize>>>
                 break;
             }
             seen |= is_own;
-            candidate = (is_own && mapping.permissions == "r-xp").then_some(mapping.addresses);
+            candidate = (is_own && matches!(mapping.permissions, "r-xp" | "r--p")).then_some(mapping.addresses);
         } else if let Some(own) = line.strip_prefix("Anonymous:")
             && let Some(addresses) = candidate.take()
             && own.trim() == "0 kB"

@@ -6,6 +6,7 @@ use std::hash::Hasher;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use ferry_client::Wire;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -97,7 +98,11 @@ fn complete(mut object: Value, source: &str, node: &str) -> Result<Pod, String> 
         None => object["spec"]["tolerations"] = json!([stays]),
     }
     object["status"] = json!({"phase": "Pending"});
-    serde_json::from_value(object).map_err(|error| error.to_string())
+    // By the decoder that pods of the API server have. Where it stands in this text is of no use to whoever wrote the file.
+    Pod::decode(object.to_string().as_bytes()).map_err(|error| {
+        let text = error.to_string();
+        text.split_once(" at line ").map_or(text.as_str(), |(what, _)| what).to_owned()
+    })
 }
 
 fn identity(object: &Value, source: &str, node: &str) -> String {
@@ -151,5 +156,8 @@ mod tests {
         let alone = Manifests { path: folder.path().join(".hidden"), parse };
         assert_eq!(files.read(&alone, "n").len(), 1);
         assert!(files.read(&Manifests { path: "/none".into(), parse }, "n").is_empty());
+        write("wrong.json", &json!({"metadata": {"name": "w"}, "spec": {"containers": "c"}}).to_string());
+        let error = one(&folder.path().join("wrong.json"), &manifests, "n").expect_err("no list");
+        assert!(error.ends_with("expected a sequence"), "{error}");
     }
 }

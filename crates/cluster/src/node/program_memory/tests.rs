@@ -9,12 +9,12 @@ fn mapping(first: &str, own: &str) -> String {
 }
 
 fn found(smaps: &str, program: &str) -> Vec<(usize, usize)> {
-    let found = text_of(smaps.as_bytes(), Path::new(program)).expect("text");
-    found.into_iter().map(|text| (text.start, text.end)).collect()
+    let found = unchanged(smaps.as_bytes(), Path::new(program)).expect("mappings");
+    found.into_iter().map(|mapping| (mapping.start, mapping.end)).collect()
 }
 
 #[test]
-fn only_the_programs_own_unchanged_text_is_found() {
+fn only_the_programs_own_unchanged_text_and_constants_are_found() {
     let program = "/opt/a folder/ferry (deleted)";
     let own = |addresses: &str, permissions: &str| {
         format!("{addresses} {permissions} 00001000 fe:01 1234                       {program}")
@@ -28,12 +28,14 @@ fn only_the_programs_own_unchanged_text_is_found() {
         mapping(&own("490000-4a0000", "r-xs"), "0 kB"),
         mapping(&own("4a0000-4b0000", "r-xp"), "4 kB"),
         mapping(&own("4b0000-4c0000", "r-xp"), "0 kB"),
-        mapping(&own("4c0000-4d0000", "rw-p"), "64 kB"),
+        // Constants that the loader has made.
+        mapping(&own("4c0000-4c8000", "r--p"), "8 kB"),
+        mapping(&own("4c8000-4d0000", "rw-p"), "64 kB"),
         mapping("4d0000-4e0000 rw-p 00000000 00:00 0", "64 kB"),
         mapping("4e0000-4f0000 r-xp 00000000 00:00 0    [vdso]", "0 kB"),
     ]
     .concat();
-    assert_eq!(found(&text, program), [(0x41_0000, 0x48_0000), (0x4b_0000, 0x4c_0000)]);
+    assert_eq!(found(&text, program), [(0x40_0000, 0x41_0000), (0x41_0000, 0x48_0000), (0x4b_0000, 0x4c_0000)]);
     assert_eq!(found(&text, "/opt/a folder/other"), [(0x1_0000, 0x2_0000)]);
     for other in ["", "/opt/a folder/ferry", "[vdso]x", "ferry (deleted)"] {
         assert!(found(&text, other).is_empty(), "{other}");
@@ -46,7 +48,7 @@ fn only_the_programs_own_unchanged_text_is_found() {
 }
 
 #[test]
-fn the_program_goes_on_while_its_text_is_given_back() {
+fn the_program_goes_on_while_its_pages_are_given_back() {
     let work = |round: u64| {
         let value = serde_json::json!({"round": round, "text": format!("{round:x}").repeat(9)});
         let again: serde_json::Value = serde_json::from_str(&value.to_string()).expect("JSON");
