@@ -73,6 +73,8 @@ impl Client {
 
     /// The answer whatever its code; only what did not reach the server is an error.
     pub async fn send(&self, call: Call<'_>) -> Result<Response<Body>> {
+        // What was done is told before there is something to wait for.
+        crate::text::flush();
         let mut request = Request::builder()
             .method(call.method)
             .uri(&call.path)
@@ -137,6 +139,8 @@ impl Client {
         }
         let why = if last.contains("UnknownIssuer") {
             "tls: failed to verify certificate: x509: certificate signed by unknown authority".to_owned()
+        } else if let Some(names) = names_of(&last) {
+            format!("tls: failed to verify certificate: x509: certificate is valid for {names}")
         } else if last.contains("NotValidForName") {
             format!("tls: failed to verify certificate: x509: the certificate is not valid for {}", self.host)
         } else if let Some(scheme) = last.strip_prefix("unsupported scheme ") {
@@ -201,6 +205,21 @@ impl Client {
         }
         let body = self.read(answer).await?;
         Err(refusal(code, &body, &what))
+    }
+}
+
+/// `a, b, not c`: whom a certificate is for, of the TLS library's words.
+fn names_of(said: &str) -> Option<String> {
+    let (_, rest) = said.split_once("certificate not valid for name \"")?;
+    let (wanted, rest) = rest.split_once("\"; certificate is only valid for ")?;
+    let is_address = wanted.parse::<std::net::IpAddr>().is_ok();
+    let of = |begin: &str, end: &str| -> Vec<String> {
+        rest.split(begin).skip(1).filter_map(|part| part.split_once(end)).map(|(name, _)| name.to_owned()).collect()
+    };
+    let names = if is_address { of("IpAddress(", ")") } else { of("DnsName(\"", "\")") };
+    match &*names {
+        [] => None,
+        names => Some(format!("{}, not {wanted}", names.join(", "))),
     }
 }
 

@@ -49,9 +49,9 @@ fn run(arguments: &[String], live: bool) -> (u8, Vec<Applied>) {
 
 /// A line that is a command with its flags; the exit code where it is none, or where all is said.
 fn prepare(arguments: &[String], live: bool) -> Result<(Context, Runner), u8> {
-    if arguments.first().is_some_and(|word| word == "__complete") {
+    if let Some(asked) = arguments.first().filter(|word| matches!(&***word, "__complete" | "__completeNoDesc")) {
         let Some(runtime) = runtime() else { return Err(1) };
-        runtime.block_on(completion::answer(&arguments[1..]));
+        runtime.block_on(completion::answer(&arguments[1..], asked == "__complete"));
         runtime.shutdown_background();
         return Err(0);
     }
@@ -205,7 +205,13 @@ pub fn first_word(arguments: &[String], command: Option<&Command>) -> Option<usi
             Some(name) => flag.name == name,
             None => argument.len() == 2 && flag.short == argument.chars().nth(1),
         });
-        flag.is_some_and(|flag| flag.bare.is_none())
+        match flag {
+            Some(flag) => flag.bare.is_none(),
+            // Before the command, one that nobody knows takes the word behind it.
+            None => {
+                command.is_none() && !matches!(argument, "--help" | "-h") && (long.is_some() || argument.len() == 2)
+            }
+        }
     };
     let mut at = 0;
     while let Some(argument) = arguments.get(at) {
@@ -218,10 +224,16 @@ pub fn first_word(arguments: &[String], command: Option<&Command>) -> Option<usi
     None
 }
 
+/// What people of other tools type, and mean.
+const OTHER_WORDS: [(&str, &str); 6] =
+    [("list", "get"), ("ls", "get"), ("rm", "delete"), ("remove", "delete"), ("inspect", "describe"), ("stats", "top")];
+
 fn unknown(word: &str) -> u8 {
     let mut text = format!("error: unknown command {} for \"kubectl\"\n", quote(word));
     let near = |name: &&str| distance(name, word) <= 2 || name.to_lowercase().starts_with(&word.to_lowercase());
-    let close: Vec<&str> = COMMANDS.iter().map(|command| command.name).filter(near).collect();
+    let other = |name: &&str| OTHER_WORDS.iter().any(|(other, of)| of == name && other.eq_ignore_ascii_case(word));
+    let close: Vec<&str> =
+        COMMANDS.iter().map(|command| command.name).filter(|name| near(name) || other(name)).collect();
     if !close.is_empty() {
         text.push_str("\nDid you mean this?\n");
         close.iter().for_each(|name| text.push_str(&format!("\t{name}\n")));

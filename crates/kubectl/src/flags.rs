@@ -211,6 +211,11 @@ impl Parsed {
         self.set(flag, value).map_err(|why| format!("could not apply override value {value} to flag {name}: {why}"))
     }
 
+    /// Whether the command has such a flag.
+    pub fn knows(&self, name: &str) -> bool {
+        self.spec(name).is_some()
+    }
+
     fn spec(&self, name: &str) -> Option<&Flag> {
         self.specs.iter().find(|flag| flag.name == name)
     }

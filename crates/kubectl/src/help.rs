@@ -23,15 +23,26 @@ const GLOBAL_OPTIONS: &str =
     "Use \"kubectl options\" for a list of global command-line options (applies to all commands).";
 
 pub fn overview() {
-    line("kubectl controls the Kubernetes cluster manager. This one is part of ferry.\n");
+    line("kubectl controls the Kubernetes cluster manager.\n\n This one is part of ferry.\n");
     for (heading, names) in GROUPS {
-        line(heading);
         let of = |name: &&str| COMMANDS.iter().find(|command| command.name == *name).copied();
+        if *heading == "Other Commands:" {
+            line("Subcommands provided by plugins:");
+            line(plugins());
+        }
+        line(heading);
         line(listed(&names.iter().filter_map(of).collect::<Vec<_>>(), COMMANDS));
     }
     line("Usage:\n  kubectl [flags] [options]\n");
     line("Use \"kubectl <command> --help\" for more information about a given command.");
     line(GLOBAL_OPTIONS);
+}
+
+/// The first words that the plug-ins of PATH answer to.
+fn plugins() -> String {
+    let names = crate::commands::plugin::first_words();
+    let width = names.iter().map(String::len).max().unwrap_or(0).max(11) + 3;
+    names.iter().map(|name| format!("  {name:<width$}The command {name} is a plugin installed by the user\n")).collect()
 }
 
 /// Names as wide as the longest of all that stand side by side.
@@ -49,8 +60,12 @@ fn sorted(below: &[Command]) -> Vec<Command> {
 /// Told to those who ask, and to those who name no command.
 pub fn group(path: &str, command: &Command, below: &[Command]) -> String {
     let (about, usage, below) = (command.about, command.usage, listed(&sorted(below), below));
+    let aliases = match command.aliases {
+        [] => String::new(),
+        aliases => format!("Aliases:\n{}, {}\n\n", command.name, aliases.join(", ")),
+    };
     format!(
-        "{about}.\n\nAvailable Commands:\n{below}\nUsage:\n  {path} {usage} [options]\n\nUse \"{path} <command> --help\" for more information about a given command.\n{GLOBAL_OPTIONS}\n"
+        "{about}.\n\n{aliases}Available Commands:\n{below}\nUsage:\n  {path} {usage} [options]\n\nUse \"{path} <command> --help\" for more information about a given command.\n{GLOBAL_OPTIONS}\n"
     )
 }
 
@@ -83,9 +98,12 @@ pub fn command(path: &str, command: &Command) {
     }
     let flags = (command.flags)();
     if !flags.is_empty() {
-        line(format!("Options:\n{}", options(&flags)));
+        line(format!("Options:\n{}", options(&flags).trim_end()));
+        line("");
     }
-    line(format!("Usage:\n  {path} {} [options]\n", command.usage).replace("  [options]", " [options]"));
+    // Where the options stand before the last words, they do not stand again.
+    let options = if command.usage.contains("[options]") { "" } else { " [options]" };
+    line(format!("Usage:\n  {path} {}{options}\n", command.usage).replace("  [options]", " [options]"));
     if !below.is_empty() {
         line(format!("Use \"{path} <command> --help\" for more information about a given command."));
     }

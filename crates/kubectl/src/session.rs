@@ -105,17 +105,19 @@ impl Context {
         let make = || async {
             let chosen = self.chosen().await?;
             let timeout = self.timeout()?;
-            if let Some(plugin) = chosen.user["exec"]["command"].as_str() {
-                self.policy.permits(plugin).map_err(|why| Error::Connection {
-                    host: String::new(),
-                    refused: false,
-                    why: format!("getting credentials: {why}"),
-                })?;
-            }
+            let told = config::exec::completed(chosen, &self.policy, self.outlives_credentials())?;
+            let chosen = told.as_ref().unwrap_or(chosen);
             let asked = config::ask::completed(chosen)?;
             let config = config::connect::config(asked.as_ref().unwrap_or(chosen), timeout).await?;
             let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-            let client = kube::Client::try_from(config).map_err(|error| Error::say(config::connect::chain(&error)))?;
+            let client = kube::Client::try_from(config).map_err(|error| match config::connect::chain(&error) {
+                why if why.contains("KeyMismatch") => Error::Connection {
+                    host: String::new(),
+                    refused: false,
+                    why: "tls: private key does not match public key".into(),
+                },
+                why => Error::say(why),
+            })?;
             let client = Client::new(client, url, timeout, self.verbosity());
             if self.flags.global("match-server-version") == Some("true") {
                 same_version(&client).await?;
@@ -132,6 +134,11 @@ impl Context {
             return Ok(());
         }
         Err(Error::say(format!("{count} warning{} received", if count == 1 { "" } else { "s" })))
+    }
+
+    /// Whether it serves until it is interrupted.
+    fn outlives_credentials(&self) -> bool {
+        matches!(&*self.path, "kubectl proxy" | "kubectl port-forward")
     }
 
     pub fn cache_folder(&self) -> PathBuf {

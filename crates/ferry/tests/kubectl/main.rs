@@ -68,6 +68,12 @@ fn says_what_kubectl_says_of_causes() {
     compare("causes-lines.txt", "causes-recorded.txt");
 }
 
+/// What new lines found: paths, templates, orders, plug-ins, configurations, generators.
+#[test]
+fn says_what_kubectl_says_where_it_did_not() {
+    compare("found-lines.txt", "found-recorded.txt");
+}
+
 fn compare(lines: &str, answers: &str) {
     let recorder = std::env::var_os("FERRY_KUBECTL_RECORD");
     let server = Server::start();

@@ -8,7 +8,7 @@ use crate::session::Context;
 use crate::text::{line, print};
 
 pub const COMMAND: Command =
-    leaf("api-resources", "", "Print the supported API resources on the server", flags, |c| Box::pin(run(c)));
+    leaf("api-resources", "[flags]", "Print the supported API resources on the server", flags, |c| Box::pin(run(c)));
 
 fn flags() -> Vec<Flag> {
     vec![

@@ -5,8 +5,9 @@ use crate::error::Result;
 use crate::session::Context;
 use crate::text::line;
 
-pub const COMMAND: Command =
-    leaf("api-versions", "", "Print the supported API versions on the server", Vec::new, |c| Box::pin(run(c)));
+pub const COMMAND: Command = leaf("api-versions", "", ABOUT, Vec::new, |c| Box::pin(run(c)));
+
+const ABOUT: &str = "Print the supported API versions on the server, in the form of \"group/version\"";
 
 async fn run(context: &Context) -> Result<()> {
     if !context.words().is_empty() {

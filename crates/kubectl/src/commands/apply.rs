@@ -230,11 +230,20 @@ fn independent(infos: &[Info]) -> Vec<&[Info]> {
     runs
 }
 
+/// A name that the server makes up would be another one with each apply.
+pub fn named(info: &Info) -> Result<()> {
+    match info.object["metadata"]["generateName"].as_str().filter(|begin| !begin.is_empty() && info.name.is_empty()) {
+        Some(begin) => Err(Error::say(format!("from {begin}: cannot use generate name with apply"))),
+        None => Ok(()),
+    }
+}
+
 async fn on_client(context: &Context, info: &Info, report: &Report, validation: &str) -> Result<(Value, &'static str)> {
     let mut modified = info.object.clone();
     record::record(context, &mut modified);
     let modified = common::with_last_applied(&modified);
     let client = context.client().await?;
+    named(info)?;
     if info.name.is_empty() {
         let verb = format!("retrieving current configuration of:\n{}\nfrom server for:", described(info));
         return Err(Error::say("resource name may not be empty").with_source(&verb, &info.source));

@@ -54,6 +54,7 @@ impl Sender<'_> {
 }
 
 pub async fn apply(context: &Context, info: &Info, report: &Report, validation: &str) -> Result<(Value, &'static str)> {
+    super::apply::named(info)?;
     let flags = &context.flags;
     let manager = if flags.changed("field-manager") { flags.text("field-manager") } else { MANAGER };
     let sender = Sender { context, info, dry_run: report.dry_run.parameter(), validation };

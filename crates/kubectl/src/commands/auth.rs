@@ -31,7 +31,8 @@ pub const COMMAND: Command = group(
             |c| Box::pin(whoami(c)),
         ),
     ],
-);
+)
+.usage("[flags]");
 
 fn can_i_flags() -> Vec<Flag> {
     vec![

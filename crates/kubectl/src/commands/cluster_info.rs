@@ -7,10 +7,8 @@ use crate::session::Context;
 use crate::text::line;
 
 pub const COMMAND: Command =
-    leaf("cluster-info", "", "Display addresses of the control plane and cluster services", Vec::new, |c| {
-        Box::pin(run(c))
-    })
-    .below(&[cluster_info_dump::COMMAND]);
+    leaf("cluster-info", "[flags]", "Display cluster information", Vec::new, |c| Box::pin(run(c)))
+        .below(&[cluster_info_dump::COMMAND]);
 
 async fn run(context: &Context) -> Result<()> {
     let told = services(context).await;

@@ -17,7 +17,7 @@ use crate::session::Context;
 use crate::text::{line, print as out};
 
 pub const COMMAND: Command =
-    leaf("dump", "", "Dump relevant information for debugging and diagnosis", flags, |c| Box::pin(run(c)));
+    leaf("dump", "[flags]", "Dump relevant information for debugging and diagnosis", flags, |c| Box::pin(run(c)));
 
 fn flags() -> Vec<Flag> {
     let mut flags: Vec<Flag> = print::FLAGS.to_vec();

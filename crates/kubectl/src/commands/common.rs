@@ -30,6 +30,12 @@ pub const fn manager(default: &'static str) -> Flag {
     Flag::new("field-manager", Kind::Text, default, "Name of the manager of the fields.")
 }
 
+/// For commands that read folders recursively unless they are told otherwise.
+pub fn recursive(mut flags: Vec<Flag>) -> Vec<Flag> {
+    flags.iter_mut().filter(|flag| flag.name == "recursive").for_each(|flag| flag.default = "true");
+    flags
+}
+
 /// Flags of printing, dry runs and a manager, with those of the command.
 pub fn with(own: &[Flag], manager_name: &'static str) -> Vec<Flag> {
     let mut flags = own.to_vec();
@@ -74,6 +80,9 @@ impl DryRun {
 
 /// What the server is to do with fields that it does not know.
 pub fn validation(flags: &Parsed) -> Result<&'static str> {
+    if !flags.knows("validate") {
+        return Ok("");
+    }
     Ok(match flags.text("validate") {
         "true" | "strict" => "Strict",
         "warn" => "Warn",
@@ -137,6 +146,7 @@ impl Report {
             _ => info.resource.kind_name(),
         };
         let name = object["metadata"]["name"].as_str().unwrap_or(&info.name);
+        let name = if name.is_empty() { "<unknown>" } else { name };
         match &self.format {
             Format::Human { .. } => {
                 let suffix = if self.tells_dry_run { self.dry_run.suffix() } else { "" };

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::flags::Parsed;
 use crate::resource::{Selection, list};
 use crate::session::Context;
-use crate::text::{line, print, quote};
+use crate::text::{line, print, quote, warn};
 
 pub const COMMAND: Command = leaf(
     "completion",
@@ -17,7 +17,7 @@ pub const COMMAND: Command = leaf(
 
 const BASH: &str = r#"# kubectl for bash: source <(kubectl completion bash)
 _kubectl_words() {
-    mapfile -t COMPREPLY < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    mapfile -t COMPREPLY < <("${COMP_WORDS[0]}" __completeNoDesc "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | sed '$d')
 }
 complete -o default -F _kubectl_words kubectl
 "#;
@@ -25,7 +25,7 @@ const ZSH: &str = r#"#compdef kubectl
 # kubectl for zsh: source <(kubectl completion zsh)
 _kubectl() {
     local -a found
-    found=("${(@f)$(${words[1]} __complete "${(@)words[2,$CURRENT]}" 2>/dev/null)}")
+    found=("${(@f)$(${words[1]} __completeNoDesc "${(@)words[2,$CURRENT]}" 2>/dev/null | sed '$d')}")
     [[ -n "$found" ]] && compadd -a found || _files
 }
 compdef _kubectl kubectl
@@ -33,7 +33,7 @@ compdef _kubectl kubectl
 const FISH: &str = r#"# kubectl for fish: kubectl completion fish | source
 function __kubectl_words
     set -l before (commandline -opc)
-    $before[1] __complete $before[2..-1] (commandline -ct) 2>/dev/null
+    $before[1] __complete $before[2..-1] (commandline -ct) 2>/dev/null | string match -v ':*'
 end
 complete -c kubectl -f -a '(__kubectl_words)'
 "#;
@@ -42,7 +42,7 @@ Register-ArgumentCompleter -Native -CommandName kubectl -ScriptBlock {
     param($word, $line, $position)
     $before = @($line.CommandElements | Select-Object -Skip 1 | ForEach-Object { "$_" })
     if ($word -eq '') { $before += '' }
-    kubectl __complete @before 2>$null | ForEach-Object { [System.Management.Automation.CompletionResult]::new($_) }
+    kubectl __completeNoDesc @before 2>$null | Where-Object { $_ -notmatch '^:' } | ForEach-Object { [System.Management.Automation.CompletionResult]::new($_) }
 }
 "#;
 
@@ -62,15 +62,45 @@ async fn run(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// What may stand in place of the last word.
-pub async fn answer(arguments: &[String]) {
-    let (word, before) = arguments.split_last().map_or(("", &[][..]), |(word, before)| (word.as_str(), before));
-    for candidate in candidates(word, before).await.into_iter().filter(|candidate| candidate.starts_with(word)) {
-        line(candidate);
+/// What the shell does with the answer, by the numbers that kubectl's own scripts know.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Directive {
+    Default = 0,
+    NoFileComp = 4,
+    FilterFileExt = 8,
+}
+
+impl Directive {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Default => "ShellCompDirectiveDefault",
+            Self::NoFileComp => "ShellCompDirectiveNoFileComp",
+            Self::FilterFileExt => "ShellCompDirectiveFilterFileExt",
+        }
     }
 }
 
-async fn candidates(word: &str, before: &[String]) -> Vec<String> {
+/// A word that may come, and what it is for.
+type Candidate = (String, String);
+
+fn plain(words: impl IntoIterator<Item = impl Into<String>>) -> Vec<Candidate> {
+    words.into_iter().map(|word| (word.into(), String::new())).collect()
+}
+
+/// What may stand in place of the last word: a word in each line, what the shell is to do with them in the last.
+pub async fn answer(arguments: &[String], described: bool) {
+    let (word, before) = arguments.split_last().map_or(("", &[][..]), |(word, before)| (word.as_str(), before));
+    let (found, directive) = candidates(word, before).await;
+    // Endings of files are no beginnings of words.
+    let fits = |name: &str| directive == Directive::FilterFileExt || name.starts_with(word);
+    for (name, about) in found.into_iter().filter(|(name, _)| fits(name)) {
+        line(if described && !about.is_empty() { format!("{name}\t{about}") } else { name });
+    }
+    line(format!(":{}", directive as u8));
+    warn(format!("Completion ended with directive: {}", directive.name()));
+}
+
+async fn candidates(word: &str, before: &[String]) -> (Vec<Candidate>, Directive) {
     let mut known = COMMANDS;
     let mut found: Option<&Command> = None;
     let mut rest: Vec<String> = Vec::new();
@@ -90,8 +120,15 @@ async fn candidates(word: &str, before: &[String]) -> Vec<String> {
     specs.extend(
         GLOBAL.iter().filter(|flag| !specs.iter().any(|own| own.name == flag.name)).copied().collect::<Vec<_>>(),
     );
-    if word.starts_with('-') {
-        return specs.iter().map(|flag| format!("--{}", flag.name)).collect();
+    if word.starts_with('-') && !word.contains('=') {
+        specs.sort_by_key(|flag| flag.name);
+        let mut all: Vec<Candidate> = Vec::new();
+        for flag in specs.iter().filter(|flag| flag.deprecated.is_none()) {
+            let about = flag.help.trim_end_matches('.').to_owned();
+            all.push((format!("--{}", flag.name), about.clone()));
+            all.extend(flag.short.map(|short| (format!("-{short}"), about)));
+        }
+        return (all, Directive::NoFileComp);
     }
     let last = before.last().map(String::as_str).unwrap_or_default();
     let asked = specs.iter().find(|flag| {
@@ -103,36 +140,70 @@ async fn candidates(word: &str, before: &[String]) -> Vec<String> {
     if asked.is_some() {
         rest.pop();
     }
-    let mut all: Vec<String> = known.iter().map(|command| command.name.to_owned()).collect();
-    let Ok(flags) = Parsed::parse(specs, &rest) else { return all };
+    let mut all: Vec<Candidate> =
+        known.iter().map(|command| (command.name.to_owned(), command.about.to_owned())).collect();
+    all.sort();
+    let name = found.map(|command| command.name).unwrap_or_default();
+    let Ok(flags) = Parsed::parse(specs, &rest) else { return (all, Directive::NoFileComp) };
     let context = Context::new(flags, "kubectl".to_owned(), crate::preferences::Policy::default());
-    let more = match asked {
-        Some(flag) => of_flag(&context, flag).await,
-        None => of_command(&context, found.map(|command| command.name).unwrap_or_default(), word).await,
-    };
-    if asked.is_some() {
-        all.clear();
+    match asked {
+        Some(flag) => of_flag(&context, name, flag).await,
+        None if found.is_none() && !rest.is_empty() => (Vec::new(), Directive::Default),
+        None => {
+            all.extend(plain(of_command(&context, name, word).await.unwrap_or_default()));
+            (all, Directive::NoFileComp)
+        }
     }
-    all.extend(more.unwrap_or_default());
-    all
 }
 
-async fn of_flag(context: &Context, flag: &str) -> Result<Vec<String>> {
-    Ok(match flag {
-        "namespace" => names(context, "namespaces").await?,
-        "context" => context.loaded().await?.contexts(),
-        "output" => {
-            ["json", "yaml", "name", "wide", "jsonpath=", "custom-columns=", "go-template="].map(str::to_owned).to_vec()
+const WRITES: [&str; 11] = [
+    "json",
+    "yaml",
+    "kyaml",
+    "name",
+    "go-template",
+    "go-template-file",
+    "template",
+    "templatefile",
+    "jsonpath",
+    "jsonpath-as-json",
+    "jsonpath-file",
+];
+
+async fn of_flag(context: &Context, command: &str, flag: &str) -> (Vec<Candidate>, Directive) {
+    let names = async |kind: &str| plain(names(context, kind).await.unwrap_or_default());
+    let configured = async |list: &str| {
+        let loaded = context.loaded().await.ok();
+        let all = loaded.and_then(|loaded| loaded.merged[list].as_array()).into_iter().flatten();
+        let mut names: Vec<String> = all.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect();
+        names.sort();
+        plain(names)
+    };
+    let found = match flag {
+        "namespace" => names("namespaces").await,
+        "context" => configured("contexts").await,
+        "cluster" => configured("clusters").await,
+        "user" => configured("users").await,
+        "output" if command == "get" => {
+            plain(WRITES.into_iter().chain(["custom-columns", "custom-columns-file", "wide"]))
         }
-        "dry-run" => ["none", "client", "server"].map(str::to_owned).to_vec(),
-        _ => Vec::new(),
-    })
+        "output" => plain(WRITES),
+        "dry-run" => plain(["none", "client", "server"]),
+        "filename" => return (plain(["json", "yaml", "yml"]), Directive::FilterFileExt),
+        _ => return (Vec::new(), Directive::Default),
+    };
+    (found, Directive::NoFileComp)
 }
 
 async fn of_command(context: &Context, command: &str, word: &str) -> Result<Vec<String>> {
     let kind: &str = match command {
+        "logs" | "exec" | "attach" | "port-forward" if word.contains('/') => {
+            let kind = word.split('/').next().unwrap_or_default();
+            return Ok(names(context, kind).await?.into_iter().map(|name| format!("{kind}/{name}")).collect());
+        }
         "logs" | "exec" | "attach" | "port-forward" | "pod" | "debug" => "pods",
         "drain" | "cordon" | "uncordon" | "node" => "nodes",
+        "completion" => return Ok(["bash", "zsh", "fish", "powershell"].map(str::to_owned).to_vec()),
         "use-context" | "delete-context" | "rename-context" => return Ok(context.loaded().await?.contexts()),
         "get" | "describe" | "delete" | "edit" | "label" | "annotate" | "patch" | "scale" | "autoscale" | "expose"
         | "wait" | "taint" | "explain" | "status" | "history" | "restart" | "undo" | "pause" | "resume" | "image"
@@ -151,8 +222,16 @@ async fn of_command(context: &Context, command: &str, word: &str) -> Result<Vec<
     if context.words().iter().skip(usize::from(kind != "pods" && kind != "nodes")).any(|known| known.contains('/')) {
         return Ok(Vec::new());
     }
-    names(context, kind).await
+    let mut found = names(context, kind).await?;
+    if matches!(command, "logs" | "exec" | "attach" | "port-forward") && context.words().is_empty() {
+        found.extend(WITH_PODS.map(|kind| format!("{kind}/")));
+    }
+    Ok(found)
 }
+
+/// What stands for its pods.
+const WITH_PODS: [&str; 8] =
+    ["daemonsets", "deployments", "pods", "jobs", "replicasets", "replicationcontrollers", "services", "statefulsets"];
 
 async fn types(context: &Context) -> Result<Vec<String>> {
     context

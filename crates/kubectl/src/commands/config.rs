@@ -19,7 +19,7 @@ pub const COMMAND: Command = group(
     "config",
     "Modify kubeconfig files",
     &[
-        leaf("current-context", "", "Display the current-context", Vec::new, |c| Box::pin(current(c))),
+        leaf("current-context", "[flags]", "Display the current-context", Vec::new, |c| Box::pin(current(c))),
         leaf("delete-cluster", "NAME", "Delete the specified cluster from the kubeconfig", Vec::new, |c| {
             Box::pin(delete(c, "clusters", "cluster"))
         }),
@@ -29,24 +29,40 @@ pub const COMMAND: Command = group(
         leaf("delete-user", "NAME", "Delete the specified user from the kubeconfig", Vec::new, |c| {
             Box::pin(delete(c, "users", "user"))
         }),
-        leaf("get-clusters", "", "Display clusters defined in the kubeconfig", Vec::new, |c| {
+        leaf("get-clusters", "[flags]", "Display clusters defined in the kubeconfig", Vec::new, |c| {
             Box::pin(names(c, "clusters"))
         }),
-        leaf("get-contexts", "[(-o|--output=)name]", "Describe one or many contexts", contexts_flags, |c| {
+        leaf("get-contexts", "[(-o|--output=)name)]", "Describe one or many contexts", contexts_flags, |c| {
             Box::pin(contexts(c))
         }),
-        leaf("get-users", "", "Display users defined in the kubeconfig", Vec::new, |c| Box::pin(names(c, "users"))),
+        leaf("get-users", "[flags]", "Display users defined in the kubeconfig", Vec::new, |c| {
+            Box::pin(names(c, "users"))
+        }),
         leaf("rename-context", "CONTEXT_NAME NEW_NAME", "Rename a context from the kubeconfig file", Vec::new, |c| {
             Box::pin(rename(c))
         }),
         SET,
-        leaf("set-cluster", "NAME [--server=server]", "Set a cluster entry in kubeconfig", cluster_flags, |c| {
-            Box::pin(set_cluster(c))
-        }),
-        leaf("set-context", "[NAME | --current]", "Set a context entry in kubeconfig", context_flags, |c| {
-            Box::pin(set_context(c))
-        }),
-        leaf("set-credentials", "NAME", "Set a user entry in kubeconfig", user_flags, |c| Box::pin(set_user(c))),
+        leaf(
+            "set-cluster",
+            "NAME [--server=server] [--certificate-authority=path/to/certificate/authority] [--insecure-skip-tls-verify=true] [--tls-server-name=example.com]",
+            "Set a cluster entry in kubeconfig",
+            cluster_flags,
+            |c| Box::pin(set_cluster(c)),
+        ),
+        leaf(
+            "set-context",
+            "[NAME | --current] [--cluster=cluster_nickname] [--user=user_nickname] [--namespace=namespace]",
+            "Set a context entry in kubeconfig",
+            context_flags,
+            |c| Box::pin(set_context(c)),
+        ),
+        leaf(
+            "set-credentials",
+            "NAME [--client-certificate=path/to/certfile] [--client-key=path/to/keyfile] [--token=bearer_token] [--username=basic_user] [--password=basic_password] [--auth-provider=provider_name] [--auth-provider-arg=key=value] [--exec-command=exec_command] [--exec-api-version=exec_api_version] [--exec-arg=arg] [--exec-env=key=value]",
+            "Set a user entry in kubeconfig",
+            user_flags,
+            |c| Box::pin(set_user(c)),
+        ),
         UNSET,
         leaf("use-context", "CONTEXT_NAME", "Set the current-context in a kubeconfig file", Vec::new, |c| {
             Box::pin(switch_to(c))
@@ -242,15 +258,17 @@ async fn rename(context: &Context) -> Result<()> {
     Ok(())
 }
 
+const PATHS: [&str; 3] = ["certificate-authority", "client-certificate", "client-key"];
+
 /// Changes one entry, or adds it; tells whether it was there.
 pub fn change(context: &Context, list: &str, part: &str, name: &str, fields: &[(&str, Value)]) -> Result<bool> {
     let path = place(context, list, name);
+    let folder = std::path::absolute(&path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
     let mut config = read(&path)?;
     let there = entry(&config, list, name).is_some();
     let Some(entries) = config[list].as_array_mut() else { return Ok(false) };
     if !there {
         entries.push(json!({"name": name, part: {}}));
-        entries.sort_by_key(|entry| entry["name"].as_str().unwrap_or_default().to_owned());
     }
     for entry in entries.iter_mut().filter(|entry| entry["name"] == name) {
         for (field, value) in fields {
@@ -259,6 +277,12 @@ pub fn change(context: &Context, list: &str, part: &str, name: &str, fields: &[(
                     if let Some(map) = entry[part].as_object_mut() {
                         map.remove(*field);
                     }
+                }
+                // A file beside or below the configuration is meant from there.
+                Value::String(text) if PATHS.contains(field) => {
+                    let below = folder.as_deref().and_then(|folder| Path::new(text).strip_prefix(folder).ok());
+                    let shown = below.map_or_else(|| text.clone(), |below| below.display().to_string());
+                    entry[part][*field] = shown.into();
                 }
                 value => entry[part][*field] = value.clone(),
             }

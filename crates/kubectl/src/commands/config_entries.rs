@@ -4,7 +4,7 @@ use base64::Engine;
 use serde_json::{Value, json};
 
 use super::config::{change, misused, one_name};
-use crate::config::{entry, file};
+use crate::config::{as_written, entry, file};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, switch, text};
 use crate::session::Context;
@@ -21,10 +21,8 @@ fn certificate(
     let Some(path) = context.flags.given(flag) else { return Ok(()) };
     if context.flags.is("embed-certs") {
         let body = std::fs::read(path).map_err(|error| {
-            Error::say(format!(
-                "could not read {flag} data from {path}: {}",
-                file::go_error("open", path.as_ref(), &error)
-            ))
+            let why = file::go_error("stat", path.as_ref(), &error);
+            Error::say(format!("could not stat {flag} file {path}: {why}"))
         })?;
         fields.push((data, base64::engine::general_purpose::STANDARD.encode(body).into()));
         fields.push((plain, Value::Null));
@@ -38,7 +36,7 @@ fn certificate(
 
 pub fn cluster_flags() -> Vec<Flag> {
     vec![
-        text("server", "The address of the API server.").short('s'),
+        text("server", "The address of the API server."),
         text("tls-server-name", "The name the server's certificate must have."),
         switch("insecure-skip-tls-verify", "Do not check the server's certificate."),
         text("certificate-authority", "Path to the certificates of the authority."),
@@ -52,8 +50,15 @@ pub async fn set_cluster(context: &Context) -> Result<()> {
     if flags.is("insecure-skip-tls-verify") && flags.given("certificate-authority").is_some() {
         return Err(Error::say("you cannot specify a certificate authority and insecure mode at the same time"));
     }
+    if flags.is("embed-certs") && flags.given("certificate-authority").is_none() {
+        return Err(Error::say("you must specify a --certificate-authority to embed"));
+    }
     let mut fields: Vec<(&'static str, Value)> = Vec::new();
     for field in ["server", "tls-server-name", "proxy-url"] {
+        // The name that a certificate must have was meant for another server.
+        if field == "tls-server-name" && flags.changed("server") {
+            fields.push((field, Value::Null));
+        }
         if flags.changed(field) {
             fields.push((field, flags.text(field).into()));
         }
@@ -140,27 +145,28 @@ pub async fn set_user(context: &Context) -> Result<()> {
             "you cannot specify more than one authentication method at the same time: --token, --username/--password",
         ));
     }
+    if flags.is("embed-certs") && flags.given("client-certificate").is_none() && flags.given("client-key").is_none() {
+        return Err(Error::say("you must specify a --client-certificate or --client-key to embed"));
+    }
+    let mode = flags.text("exec-interactive-mode");
+    if flags.changed("exec-interactive-mode") && !matches!(mode, "IfAvailable" | "Always" | "Never") {
+        return Err(Error::say("invalid interactive mode type, can be only IfAvailable, Never, Always"));
+    }
     let mut fields: Vec<(&'static str, Value)> = Vec::new();
     for field in ["token", "username", "password"] {
         if flags.changed(field) {
             fields.push((field, flags.text(field).into()));
         }
     }
+    // One way to sign in takes the place of the other.
+    if flags.given("token").is_some() {
+        fields.extend([("username", Value::Null), ("password", Value::Null)]);
+    } else if flags.given("username").is_some() || flags.given("password").is_some() {
+        fields.push(("token", Value::Null));
+    }
     certificate(context, "client-certificate", &mut fields, "client-certificate", "client-certificate-data")?;
     certificate(context, "client-key", &mut fields, "client-key", "client-key-data")?;
-    if let Some(command) = flags.given("exec-command") {
-        let environment: Vec<Value> = flags
-            .list("exec-env")
-            .iter()
-            .filter_map(|pair| pair.split_once('='))
-            .map(|(key, value)| json!({"name": key, "value": value}))
-            .collect();
-        let mut exec = json!({"command": command, "apiVersion": flags.text("exec-api-version"),
-            "args": flags.list("exec-arg"), "env": environment,
-            "provideClusterInfo": flags.is("exec-provide-cluster-info")});
-        if let Some(mode) = flags.given("exec-interactive-mode") {
-            exec["interactiveMode"] = mode.into();
-        }
+    if let Some(exec) = exec(context, &name).await? {
         fields.push(("exec", exec));
     }
     if let Some(provider) = provider(context, &name).await? {
@@ -169,6 +175,47 @@ pub async fn set_user(context: &Context) -> Result<()> {
     change(context, "users", "user", &name, &fields)?;
     line(format!("User {} set.", quote(&name)));
     Ok(())
+}
+
+/// The plug-in with what the flags change of it. A new command takes no arguments of the old one.
+async fn exec(context: &Context, name: &str) -> Result<Option<Value>> {
+    let flags = &context.flags;
+    let known = as_written(flags)?.merged;
+    let known = entry(&known, "users", name).map(|user| user["user"]["exec"].clone()).filter(Value::is_object);
+    let mut exec = match (known, flags.given("exec-command")) {
+        (None, None) => return Ok(None),
+        (Some(known), None) => known,
+        (known, Some(command)) => {
+            let mut exec = known.unwrap_or_else(|| json!({"provideClusterInfo": false, "env": null}));
+            (exec["command"], exec["args"]) = (command.into(), Value::Null);
+            exec
+        }
+    };
+    if flags.changed("exec-arg") {
+        exec["args"] = flags.list("exec-arg").into();
+    }
+    if flags.changed("exec-api-version") {
+        exec["apiVersion"] = flags.text("exec-api-version").into();
+    }
+    if flags.changed("exec-interactive-mode") {
+        exec["interactiveMode"] = flags.text("exec-interactive-mode").into();
+    }
+    if flags.changed("exec-provide-cluster-info") {
+        exec["provideClusterInfo"] = flags.is("exec-provide-cluster-info").into();
+    }
+    for pair in flags.list("exec-env") {
+        let mut all = exec["env"].as_array().cloned().unwrap_or_default();
+        match (pair.split_once('='), pair.strip_suffix('-')) {
+            (Some((key, value)), _) => match all.iter_mut().find(|one| one["name"] == key) {
+                Some(one) => one["value"] = value.into(),
+                None => all.push(json!({"name": key, "value": value})),
+            },
+            (None, Some(key)) => all.retain(|one| one["name"] != key),
+            (None, None) => {}
+        }
+        exec["env"] = all.into();
+    }
+    Ok(Some(exec))
 }
 
 /// The authentication provider with what the flags change of it.

@@ -87,15 +87,26 @@ const LISTS: [(&str, &str, Fields); 3] = [
 #[derive(PartialEq, Debug)]
 enum Place {
     Top(&'static str, Kind),
+    /// `preferences.colors`.
+    Colors,
     List(&'static str),
     Entry(&'static str, String),
-    Field { list: &'static str, part: &'static str, name: String, field: &'static str, kind: Kind },
+    Field {
+        list: &'static str,
+        part: &'static str,
+        name: String,
+        field: &'static str,
+        kind: Kind,
+    },
 }
 
 /// Names may have dots: they end where a known field begins.
 fn parse(path: &str) -> Result<Place> {
     let unknown = || Error::say(format!("unable to parse one or more field values of {path}"));
     let parts: Vec<&str> = path.split('.').collect();
+    if parts == ["preferences", "colors"] {
+        return Ok(Place::Colors);
+    }
     for (top, kind) in
         [("current-context", Text), ("kind", Text), ("apiVersion", Text), ("preferences", Other), ("extensions", Other)]
     {
@@ -162,6 +173,13 @@ async fn set(context: &Context) -> Result<()> {
             config[field] = new;
             file::write(&file, &config)?;
         }
+        Place::Colors => {
+            let new = value(Bool, text, raw)?;
+            let file = place(context, "contexts", "");
+            let mut config = read(&file)?;
+            config["preferences"] = if new == json!(true) { json!({"colors": true}) } else { json!({}) };
+            file::write(&file, &config)?;
+        }
         Place::List(_) | Place::Entry(..) => return Err(Error::say("can't set a map to a value")),
         Place::Field { list, part, name, field, kind } => {
             let new = value(kind, text, raw)?;
@@ -183,12 +201,13 @@ async fn unset(context: &Context) -> Result<()> {
     let parsed = parse(path)?;
     let file = match &parsed {
         Place::Entry(list, name) | Place::Field { list, name, .. } => place(context, list, name),
-        Place::List(_) | Place::Top(..) => place(context, "contexts", ""),
+        Place::List(_) | Place::Top(..) | Place::Colors => place(context, "contexts", ""),
     };
     let mut config = read(&file)?;
     match &parsed {
         Place::Top(field, Text) => config[*field] = "".into(),
         Place::Top(field, _) => config[*field] = json!({}),
+        Place::Colors => config["preferences"] = json!({}),
         Place::List(list) => config[*list] = json!([]),
         Place::Entry(list, name) => {
             config[*list].as_array_mut().into_iter().for_each(|all| all.retain(|one| one["name"] != **name));

@@ -1,8 +1,9 @@
 //! `kubectl config view`.
 
+use base64::Engine;
 use serde_json::{Value, json};
 
-use crate::config::entry;
+use crate::config::{as_written, entry, file};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, switch, text};
 use crate::print::Format;
@@ -30,8 +31,10 @@ pub async fn view(context: &Context) -> Result<()> {
     if !flags.is("merge") && flags.global("kubeconfig").is_none() {
         return Err(Error::say("if merge==false a precise file must be specified"));
     }
-    let mut config = context.loaded().await?.merged.clone();
-    let current = context.loaded().await?.current_context(flags);
+    // What is put into the output is read from where the files say that it is.
+    let loaded = if flags.is("flatten") { context.loaded().await?.clone() } else { as_written(flags)? };
+    let current = loaded.current_context(flags);
+    let mut config = loaded.merged;
     if flags.is("minify") {
         let Some(chosen) = entry(&config, "contexts", &current).cloned() else {
             return Err(Error::say(match current.is_empty() {
@@ -46,6 +49,9 @@ pub async fn view(context: &Context) -> Result<()> {
             }
         }
         config["contexts"] = json!([chosen]);
+    }
+    if flags.is("flatten") {
+        flatten(&mut config)?;
     }
     for list in ["clusters", "contexts", "users"] {
         match config[list].as_array_mut().filter(|entries| !entries.is_empty()) {
@@ -99,6 +105,30 @@ const ORDERS: [&[&str]; 4] = [
     ],
     &["command", "args", "env", "apiVersion", "provideClusterInfo", "interactiveMode"],
 ];
+
+/// Certificates and keys instead of the paths of their files.
+fn flatten(config: &mut Value) -> Result<()> {
+    for (list, part, fields) in [
+        ("users", "user", &["client-certificate", "client-key"][..]),
+        ("clusters", "cluster", &["certificate-authority"]),
+    ] {
+        for entry in config[list].as_array_mut().into_iter().flatten() {
+            for field in fields {
+                let Some(path) = entry[part][*field].as_str().filter(|path| !path.is_empty()).map(str::to_owned) else {
+                    continue;
+                };
+                let data = format!("{field}-data");
+                if entry[part][&*data].as_str().is_none_or(str::is_empty) {
+                    let body = std::fs::read(&path)
+                        .map_err(|error| Error::say(file::go_error("open", path.as_ref(), &error)))?;
+                    entry[part][&*data] = base64::engine::general_purpose::STANDARD.encode(body).into();
+                }
+                entry[part].as_object_mut().into_iter().for_each(|fields| drop(fields.remove(*field)));
+            }
+        }
+    }
+    Ok(())
+}
 
 fn redact(config: &mut Value) {
     for (list, part) in [("clusters", "cluster"), ("users", "user")] {

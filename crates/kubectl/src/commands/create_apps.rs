@@ -32,7 +32,7 @@ pub const JOB: Command = leaf(
 
 pub const CRON_JOB: Command = leaf(
     "cronjob",
-    "NAME --image=image --schedule='0/5 * * * ?' -- [COMMAND] [args...]",
+    "NAME --image=image --schedule='0/5 * * * ?' -- [COMMAND] [args...] [flags]",
     "Create a cron job with the specified name",
     || {
         generate::flags(&[

@@ -22,7 +22,7 @@ const SOURCES: [Flag; 4] = [
 
 pub const CONFIG_MAP: Command = leaf(
     "configmap",
-    "NAME [--from-file=[key=]source] [--from-literal=key1=value1]",
+    "NAME [--from-file=[key=]source] [--from-literal=key1=value1] [--dry-run=server|client|none]",
     "Create a config map from a local file, directory or literal value",
     || generate::flags(&SOURCES),
     |c| Box::pin(config_map(c)),
@@ -35,14 +35,14 @@ pub const SECRET: Command = group(
     &[
         leaf(
             "docker-registry",
-            "NAME --docker-username=user --docker-password=password --docker-email=email",
+            "NAME --docker-username=user --docker-password=password --docker-email=email [--docker-server=string] [--from-file=[key=]source] [--dry-run=server|client|none]",
             "Create a secret for use with a Docker registry",
             registry_flags,
             |c| Box::pin(registry(c)),
         ),
         leaf(
             "generic",
-            "NAME [--type=string] [--from-file=[key=]source] [--from-literal=key1=value1]",
+            "NAME [--type=string] [--from-file=[key=]source] [--from-literal=key1=value1] [--dry-run=server|client|none]",
             "Create a secret from a local file, directory, or literal value",
             || {
                 let mut own = SOURCES.to_vec();
@@ -53,7 +53,7 @@ pub const SECRET: Command = group(
         ),
         leaf(
             "tls",
-            "NAME --cert=path/to/cert/file --key=path/to/key/file",
+            "NAME --cert=path/to/cert/file --key=path/to/key/file [--dry-run=server|client|none]",
             "Create a TLS secret",
             || {
                 generate::flags(&[
@@ -65,7 +65,8 @@ pub const SECRET: Command = group(
             |c| Box::pin(tls(c)),
         ),
     ],
-);
+)
+.usage("(docker-registry | generic | tls)");
 
 fn read(path: &str) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
@@ -83,6 +84,20 @@ fn check_key(key: &str, of_secret: bool) -> Result<()> {
         false if of_secret => Err(Error::say(format!("{key} is not valid key name for a Secret {reasons}"))),
         false => Err(Error::say(format!("{key} is not a valid key name for a ConfigMap: {reasons}"))),
     }
+}
+
+/// A name of a file of variables: stricter than those of containers are.
+fn check_variable(name: &str) -> Result<()> {
+    let known = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    if name.bytes().all(known) && name.bytes().next().is_some_and(|first| !first.is_ascii_digit()) {
+        return Ok(());
+    }
+    let reason = ferry_meta::names::regex_reason(
+        "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and must not start with a digit",
+        "[-._a-zA-Z][-._a-zA-Z0-9]*",
+        &["my.env-name", "MY_ENV.NAME", "MyEnvName1"],
+    );
+    Err(Error::say(format!("{} is not a valid key name: {reason}", quote(name))))
 }
 
 /// Keys and contents, in the order in which they are given.
@@ -114,6 +129,9 @@ fn collect(context: &Context, of_secret: bool) -> Result<Vec<(String, Vec<u8>)>>
             Some((key, "")) => return Err(Error::say(format!("file path for key name {key} missing"))),
             Some((_, path)) if path.contains('=') => {
                 return Err(Error::say("key names or file paths cannot contain '='"));
+            }
+            Some((_, path)) if Path::new(path).is_dir() => {
+                return Err(Error::say("cannot give a key name for a directory path"));
             }
             Some((key, path)) => add(key.to_owned(), read(path)?)?,
             None => {
@@ -151,6 +169,8 @@ fn collect(context: &Context, of_secret: bool) -> Result<Vec<(String, Vec<u8>)>>
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
+            let key = line.split_once('=').map_or(line, |(key, _)| key);
+            check_variable(key)?;
             match line.split_once('=') {
                 Some((key, value)) => add(key.to_owned(), value.as_bytes().to_vec())?,
                 None => add(line.to_owned(), std::env::var(line).unwrap_or_default().into_bytes())?,
@@ -218,8 +238,55 @@ async fn tls(context: &Context) -> Result<()> {
     if !private.windows(11).any(|window| window == b"-----BEGIN ") {
         return Err(Error::say("tls: failed to find any PEM data in key input"));
     }
+    pair(&certificate, &private)?;
     let data = vec![("tls.crt".to_owned(), certificate), ("tls.key".to_owned(), private)];
     finish(context, secret(&name, "kubernetes.io/tls", data)).await
+}
+
+/// A certificate and the key of it, each where it belongs.
+fn pair(certificate: &[u8], key: &[u8]) -> Result<()> {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use x509_parser::prelude::FromDer;
+    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate).flatten().collect();
+    let is_key = |text: &[u8]| PrivateKeyDer::from_pem_slice(text).is_ok();
+    if certificates.is_empty() {
+        return Err(Error::say(match is_key(certificate) {
+            true => {
+                "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched"
+            }
+            false => {
+                "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the following types: []"
+            }
+        }));
+    }
+    let Ok(key) = PrivateKeyDer::from_pem_slice(key) else {
+        return Err(Error::say(match CertificateDer::from_pem_slice(key).is_ok() {
+            true => "tls: found a certificate rather than a key in the PEM for the private key",
+            false => "tls: failed to parse private key",
+        }));
+    };
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let Ok(signing) = provider.key_provider.load_private_key(key) else {
+        return Err(Error::say("tls: failed to parse private key"));
+    };
+    let parsed = x509_parser::parse_x509_certificate(&certificates[0]);
+    let own = parsed.as_ref().map(|(_, certificate)| certificate.public_key().raw);
+    match (own, signing.public_key()) {
+        (Ok(own), Some(public)) if own != public.as_ref() => {
+            // The kind of the key stands before the key.
+            let kind = |key: &[u8]| {
+                x509_parser::x509::SubjectPublicKeyInfo::from_der(key)
+                    .map(|(_, key)| key.algorithm.algorithm.to_id_string())
+                    .ok()
+            };
+            Err(Error::say(match kind(own) == kind(public.as_ref()) {
+                true => "tls: private key does not match public key",
+                false => "tls: private key type does not match public key type",
+            }))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn read_plain(path: &str) -> Result<Vec<u8>> {

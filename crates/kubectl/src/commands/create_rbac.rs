@@ -21,7 +21,7 @@ const SUBJECTS: [Flag; 3] = [
 
 pub const ROLE: Command = leaf(
     "role",
-    "NAME --verb=verb --resource=resource.group/subresource",
+    "NAME --verb=verb --resource=resource.group/subresource [--resource-name=resourcename] [--dry-run=server|client|none]",
     "Create a role with single rule",
     || generate::flags(&RULES),
     |c| Box::pin(role(c)),
@@ -29,7 +29,7 @@ pub const ROLE: Command = leaf(
 
 pub const CLUSTER_ROLE: Command = leaf(
     "clusterrole",
-    "NAME --verb=verb --resource=resource.group [--resource-name=resourcename]",
+    "NAME --verb=verb --resource=resource.group [--resource-name=resourcename] [--dry-run=server|client|none]",
     "Create a cluster role",
     || {
         let mut own = RULES.to_vec();
@@ -42,7 +42,7 @@ pub const CLUSTER_ROLE: Command = leaf(
 
 pub const ROLE_BINDING: Command = leaf(
     "rolebinding",
-    "NAME --clusterrole=NAME|--role=NAME [--user=username] [--group=groupname]",
+    "NAME --clusterrole=NAME|--role=NAME [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [--dry-run=server|client|none]",
     "Create a role binding for a particular role or cluster role",
     || {
         let mut own = SUBJECTS.to_vec();
@@ -55,7 +55,7 @@ pub const ROLE_BINDING: Command = leaf(
 
 pub const CLUSTER_ROLE_BINDING: Command = leaf(
     "clusterrolebinding",
-    "NAME --clusterrole=NAME [--user=username] [--group=groupname]",
+    "NAME --clusterrole=NAME [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [--dry-run=server|client|none]",
     "Create a cluster role binding for a particular cluster role",
     || {
         let mut own = SUBJECTS.to_vec();
@@ -64,6 +64,17 @@ pub const CLUSTER_ROLE_BINDING: Command = leaf(
     },
     |c| Box::pin(binding(c, "ClusterRoleBinding")),
 );
+
+/// Each name once; an empty one is a name.
+fn once(list: Vec<String>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for item in list {
+        if !found.contains(&item) {
+            found.push(item);
+        }
+    }
+    found
+}
 
 fn unique(list: Vec<String>) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
@@ -160,15 +171,24 @@ async fn rules(context: &Context) -> Result<Vec<Value>> {
         return Err(Error::say("at least one resource must be specified"));
     }
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    let mut all_known = false;
     for argument in resources {
         let (kind, subresource) = match argument.split_once('/') {
             Some((kind, sub)) => (kind.to_owned(), Some(sub.to_owned())),
             None => (argument.clone(), None),
         };
+        if kind.is_empty() || kind.starts_with('.') {
+            return Err(Error::say("resource must be specified if apiGroup/subresource specified"));
+        }
         if kind == "*" && subresource.is_none() && !names.is_empty() {
             return Err(Error::say("can not restrict resource names when all resources are selected"));
         }
-        let (plural, group) = resource(context, &kind, &verbs).await?;
+        // Behind one that stands for all, nothing is looked up.
+        let (plural, group) = match all_known {
+            true => kind.split_once('.').map_or((kind.clone(), String::new()), |(a, b)| (a.to_owned(), b.to_owned())),
+            false => resource(context, &kind, &verbs).await?,
+        };
+        all_known |= plural == "*";
         let full = subresource.map_or(plural.clone(), |sub| format!("{plural}/{sub}"));
         match groups.iter_mut().find(|(known, _)| *known == group) {
             Some((_, list)) => list.push(full),
@@ -259,10 +279,10 @@ async fn binding(context: &Context, kind: &str) -> Result<()> {
     }
     let (reference_kind, reference) = if role.is_empty() { ("ClusterRole", cluster_role) } else { ("Role", role) };
     let mut subjects = Vec::new();
-    for user in unique(flags.list("user")) {
+    for user in once(flags.list("user")) {
         subjects.push(json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}));
     }
-    for group in unique(flags.list("group")) {
+    for group in once(flags.list("group")) {
         subjects.push(json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}));
     }
     for account in unique(flags.list("serviceaccount")) {

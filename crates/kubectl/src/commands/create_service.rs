@@ -15,28 +15,28 @@ pub const SERVICE: Command = group(
     &[
         leaf(
             "clusterip",
-            "NAME [--tcp=<port>:<targetPort>]",
+            "NAME [--tcp=<port>:<targetPort>] [--dry-run=server|client|none]",
             "Create a ClusterIP service",
             || generate::flags(&[TCP, text("clusterip", "Assign your own ClusterIP or set to 'None' for headless.")]),
             |c| Box::pin(service(c, "ClusterIP")),
         ),
         leaf(
             "externalname",
-            "NAME --external-name external.name",
+            "NAME --external-name external.name [--dry-run=server|client|none]",
             "Create an ExternalName service",
             || generate::flags(&[TCP, text("external-name", "External name of service.")]),
             |c| Box::pin(service(c, "ExternalName")),
         ),
         leaf(
             "loadbalancer",
-            "NAME [--tcp=port:targetPort]",
+            "NAME [--tcp=port:targetPort] [--dry-run=server|client|none]",
             "Create a LoadBalancer service",
             || generate::flags(&[TCP]),
             |c| Box::pin(service(c, "LoadBalancer")),
         ),
         leaf(
             "nodeport",
-            "NAME [--tcp=port:targetPort]",
+            "NAME [--tcp=port:targetPort] [--dry-run=server|client|none]",
             "Create a NodePort service",
             || {
                 generate::flags(&[
@@ -48,6 +48,7 @@ pub const SERVICE: Command = group(
         ),
     ],
 )
+.usage("[flags]")
 .aliases(&["svc"]);
 
 pub const INGRESS: Command = leaf(
@@ -125,10 +126,13 @@ async fn service(context: &Context, kind: &str) -> Result<()> {
     let name = generate::name(context)?;
     let mut ports = Vec::new();
     for pair in flags.list("tcp") {
-        let (port, target) = pair.split_once(':').unwrap_or((&pair, &pair));
+        // What stands behind the second colon means nothing.
+        let mut parts = pair.split(':');
+        let port = parts.next().unwrap_or_default();
+        let target = parts.next().unwrap_or(port);
         let number = port_number(port)?;
         let target_value = if pair.contains(':') { target_port(target)? } else { number.into() };
-        let label = if port == target { port.to_owned() } else { format!("{port}-{target}") };
+        let label = pair.replace(':', "-");
         let mut entry = json!({"name": label, "port": number, "protocol": "TCP", "targetPort": target_value});
         if kind == "NodePort" && flags.int("node-port") != 0 {
             entry["nodePort"] = flags.int("node-port").into();

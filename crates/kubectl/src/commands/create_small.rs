@@ -31,7 +31,7 @@ pub const SERVICE_ACCOUNT: Command = leaf(
 
 pub const QUOTA: Command = leaf(
     "quota",
-    "NAME [--hard=key1=value1,key2=value2] [--scopes=Scope1,Scope2]",
+    "NAME [--hard=key1=value1,key2=value2] [--scopes=Scope1,Scope2] [--dry-run=server|client|none]",
     "Create a quota with the specified name",
     || {
         generate::flags(&[
@@ -45,7 +45,7 @@ pub const QUOTA: Command = leaf(
 
 pub const POD_DISRUPTION_BUDGET: Command = leaf(
     "poddisruptionbudget",
-    "NAME --selector=SELECTOR --min-available=N",
+    "NAME --selector=SELECTOR --min-available=N [--dry-run=server|client|none]",
     "Create a pod disruption budget with the specified name",
     || {
         generate::flags(&[
@@ -60,7 +60,7 @@ pub const POD_DISRUPTION_BUDGET: Command = leaf(
 
 pub const PRIORITY_CLASS: Command = leaf(
     "priorityclass",
-    "NAME --value=VALUE --global-default=BOOL",
+    "NAME --value=VALUE --global-default=BOOL [--dry-run=server|client|none]",
     "Create a priority class with the specified name",
     || {
         generate::flags(&[

@@ -44,11 +44,11 @@ fn flags() -> Vec<Flag> {
     flags
 }
 
-struct Options {
-    grace: i64,
-    propagation: &'static str,
-    dry_run: DryRun,
-    ignore: bool,
+pub struct Options {
+    pub grace: i64,
+    pub propagation: &'static str,
+    pub dry_run: DryRun,
+    pub ignore: bool,
 }
 
 /// What happens to dependents.
@@ -205,7 +205,7 @@ fn confirmed(infos: &[Info]) -> bool {
 }
 
 /// Deletes one, and tells its UID.
-async fn delete(context: &Context, info: &Info, options: &Options) -> Result<String> {
+pub async fn delete(context: &Context, info: &Info, options: &Options) -> Result<String> {
     let mut uid = String::new();
     if options.dry_run != DryRun::Client {
         let mut body = json!({"propagationPolicy": options.propagation});

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::common::DryRun;
 use super::{Command, common, cordon, leaf, pods, wait};
@@ -165,18 +166,36 @@ async fn drain(context: &Context, node: &Info, dry_run: DryRun) -> Result<()> {
         0 => wait::LONG,
         nanos => Duration::from_nanos(nanos.unsigned_abs()),
     };
-    let all = futures::future::join_all(leaving.iter().map(|pod| evict(context, pod, dry_run)));
-    let results = tokio::time::timeout(limit, all).await.map_err(|_| {
-        Error::say(format!("global timeout reached: {}", ferry_semantics::duration::show(flags.duration("timeout"))))
-    })?;
-    results.into_iter().collect()
+    let deadline = Instant::now() + limit;
+    let results = futures::future::join_all(leaving.iter().map(|pod| evict(context, pod, dry_run, deadline))).await;
+    let Err(error) = results.into_iter().collect::<Result<()>>() else { return Ok(()) };
+    pending(context, node, &error).await?;
+    Err(error)
+}
+
+/// The pods that did not leave.
+async fn pending(context: &Context, node: &Info, error: &Error) -> Result<()> {
+    let fields = format!("spec.nodeName={}", node.name);
+    let left = pods::list_pods(context, None, context.flags.text("pod-selector"), &fields).await?;
+    let left: Vec<&Value> =
+        left.iter().filter(|pod| !matches!(verdict(context, pod), Verdict::Leave | Verdict::Warn(_))).collect();
+    if !left.is_empty() {
+        let why = error.inner();
+        warn(format!(
+            "There are pending pods in node {} when an error occurred: {why}",
+            crate::text::quote(&node.name)
+        ));
+        left.iter().for_each(|pod| warn(format!("pod/{}", pod["metadata"]["name"].as_str().unwrap_or_default())));
+    }
+    Ok(())
 }
 
 /// A budget that is used up is asked again until it allows.
 const AGAIN: Duration = Duration::from_secs(5);
 
-async fn evict(context: &Context, pod: &Info, dry_run: DryRun) -> Result<()> {
+async fn evict(context: &Context, pod: &Info, dry_run: DryRun, deadline: Instant) -> Result<()> {
     let flags = &context.flags;
+    let (name, namespace) = (&*pod.name, pod.namespace.as_deref().unwrap_or_default());
     let mut options = json!({});
     if flags.int("grace-period") >= 0 {
         options["gracePeriodSeconds"] = flags.int("grace-period").into();
@@ -198,18 +217,21 @@ async fn evict(context: &Context, pod: &Info, dry_run: DryRun) -> Result<()> {
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) if error.reason() == "TooManyRequests" => {
                 warn(format!(
-                    "error when evicting pods/\"{}\" -n \"{}\" (will retry after 5s): {}",
-                    pod.name,
-                    pod.namespace.as_deref().unwrap_or_default(),
+                    "error when evicting pods/\"{name}\" -n \"{namespace}\" (will retry after 5s): {}",
                     error.inner()
                 ));
+                if Instant::now() + AGAIN > deadline {
+                    tokio::time::sleep_until(deadline).await;
+                    let limit = ferry_semantics::duration::show(flags.duration("timeout"));
+                    return Err(Error::say(format!(
+                        "error when evicting pods/\"{name}\" -n \"{namespace}\": global timeout reached: {limit}"
+                    )));
+                }
                 tokio::time::sleep(AGAIN).await;
             }
             Err(error) => {
                 return Err(Error::say(format!(
-                    "error when evicting pods/\"{}\" -n \"{}\": {}",
-                    pod.name,
-                    pod.namespace.as_deref().unwrap_or_default(),
+                    "error when evicting pods/\"{name}\" -n \"{namespace}\": {}",
                     error.inner()
                 )));
             }
@@ -219,7 +241,12 @@ async fn evict(context: &Context, pod: &Info, dry_run: DryRun) -> Result<()> {
         return Ok(());
     }
     let uid = pod.object["metadata"]["uid"].as_str();
-    wait::until_gone(context, pod, uid, wait::LONG).await?;
+    let gone = wait::until_gone(context, pod, uid, wait::LONG);
+    tokio::time::timeout_at(deadline, gone).await.unwrap_or_else(|_| {
+        Err(Error::say(format!(
+            "error when waiting for pod \"{name}\" in namespace \"{namespace}\" to terminate: context deadline exceeded"
+        )))
+    })?;
     line(format!("pod/{} {}", pod.name, if flags.is("disable-eviction") { "deleted" } else { "evicted" }));
     Ok(())
 }

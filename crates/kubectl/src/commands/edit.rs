@@ -23,7 +23,7 @@ pub const LAST: Command = leaf(
     "edit-last-applied",
     "(RESOURCE/NAME | -f FILENAME)",
     "Edit latest last-applied-configuration annotations of a resource/object",
-    flags,
+    last_flags,
     |c| Box::pin(run_last(c)),
 );
 
@@ -39,6 +39,13 @@ fn flags() -> Vec<Flag> {
         switch("save-config", "Keep the configuration of the object in its annotation."),
         text("subresource", "Operate on a subresource of the object."),
     ]);
+    flags
+}
+
+fn last_flags() -> Vec<Flag> {
+    let mut flags = flags();
+    flags.retain(|flag| !matches!(flag.name, "output-patch" | "save-config" | "subresource" | "field-manager"));
+    flags.push(common::manager("kubectl-client-side-apply"));
     flags
 }
 
@@ -140,7 +147,14 @@ async fn session(context: &Context, infos: Vec<Info>, mode: Mode) -> Result<()> 
         }
         if let Err(error) = Error::all(errors) {
             warn(format!("error: {} is invalid", named(&infos[0])));
-            reasons = commented(&format!("The edited file had a syntax error: {}", error.inner())) + "#\n";
+            let (said, whose) = (error.inner(), named(&infos[0]));
+            let why = said.strip_prefix("error parsing edited-file: error converting YAML to JSON: ").unwrap_or(&said);
+            reasons = commented(&match common::validation(&context.flags)? {
+                "Ignore" => format!("The edited file had a syntax error: {said}"),
+                _ => format!(
+                    "{whose} was not valid:\n* <nil>: Invalid value: \"The edited file failed validation\": {why}"
+                ),
+            }) + "#\n";
             continue;
         }
         let mut outcome = Outcome::default();

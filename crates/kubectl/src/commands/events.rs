@@ -12,7 +12,7 @@ use crate::text::{age, flush, print as out, warn};
 
 pub const COMMAND: Command = leaf(
     "events",
-    "[(-o|--output=)json|yaml|name|...] [--for TYPE/NAME] [--watch] [--types=Normal,Warning]",
+    "[(-o|--output=)json|yaml|kyaml|name|go-template|go-template-file|template|templatefile|jsonpath|jsonpath-as-json|jsonpath-file] [--for TYPE/NAME] [--watch] [--types=Normal,Warning]",
     "List events",
     flags,
     |c| Box::pin(run(c)),

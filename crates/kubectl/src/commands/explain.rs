@@ -14,7 +14,7 @@ use crate::text::{print, quote};
 
 pub const COMMAND: Command = leaf(
     "explain",
-    "TYPE [--recursive=FALSE|TRUE] [--api-version=api-version-group]",
+    "TYPE [--recursive=FALSE|TRUE] [--api-version=api-version-group] [-o|--output=plaintext|plaintext-openapiv2]",
     "Get documentation for a resource",
     flags,
     |c| Box::pin(run(c)),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Command, common, generate, leaf, record};
+use super::{Command, common, generate, leaf, record, run as run_command};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, text};
 use crate::resource::{Builder, Info, read};
@@ -10,7 +10,7 @@ use crate::session::Context;
 
 pub const COMMAND: Command = leaf(
     "expose",
-    "(-f FILENAME | TYPE NAME) [--port=port] [--protocol=TCP|UDP|SCTP] [--target-port=number-or-name] [--name=name] [--type=type]",
+    "(-f FILENAME | TYPE NAME) [--port=port] [--protocol=TCP|UDP|SCTP] [--target-port=number-or-name] [--name=name] [--external-ip=external-ip-of-service] [--type=type]",
     "Take a replication controller, service, deployment or pod and expose it as a new Kubernetes service",
     flags,
     |c| Box::pin(run(c)),
@@ -31,8 +31,11 @@ fn flags() -> Vec<Flag> {
         text("cluster-ip", "ClusterIP to be assigned to the service; None for headless."),
         text("session-affinity", "None or ClientIP."),
         text("load-balancer-ip", "IP to assign to the load balancer."),
+        run_command::OVERRIDES,
+        run_command::OVERRIDE_TYPE,
     ]);
     let mut flags = generate::flags(&own);
+    flags.retain(|flag| flag.name != "validate");
     for flag in &mut flags {
         if flag.name == "field-manager" {
             flag.default = "kubectl-expose";
@@ -48,6 +51,7 @@ async fn run(context: &Context) -> Result<()> {
     let built = builder.build(context).await?;
     for info in read(context, &built.targets).await? {
         let mut service = service(context, &info)?;
+        run_command::overridden(context, &mut service)?;
         record::record(context, &mut service);
         generate::finish_as(context, service, "exposed").await?;
     }
@@ -147,7 +151,9 @@ fn service(context: &Context, info: &Info) -> Result<Value> {
         ("session-affinity", "sessionAffinity"),
         ("load-balancer-ip", "loadBalancerIP"),
     ] {
-        if let Some(value) = flags.given(flag) {
+        // Only a load balancer has an address of its own.
+        let meant = flag != "load-balancer-ip" || flags.text("type") == "LoadBalancer";
+        if let Some(value) = flags.given(flag).filter(|_| meant) {
             spec[field] = value.into();
         }
     }

@@ -15,12 +15,11 @@ use crate::text::{flush, print, warn};
 
 pub const COMMAND: Command = leaf(
     "get",
-    "(TYPE[.VERSION][.GROUP] [NAME | -l label] | TYPE[.VERSION][.GROUP]/NAME ...) [flags]",
+    "[(-o|--output=)json|yaml|kyaml|name|go-template|go-template-file|template|templatefile|jsonpath|jsonpath-as-json|jsonpath-file|custom-columns|custom-columns-file|wide] (TYPE[.VERSION][.GROUP] [NAME | -l label] | TYPE[.VERSION][.GROUP]/NAME ...) [flags]",
     "Display one or many resources",
     flags,
     |c| Box::pin(run(c)),
-)
-.aliases(&["list"]);
+);
 
 fn flags() -> Vec<Flag> {
     let mut flags = vec![

@@ -26,6 +26,11 @@ impl Output<'_> {
     fn show(&mut self, kind: &str, object: &Value) -> Result<()> {
         let text = match self.format {
             Format::Human { .. } => self.printer.print(object, self.events.then_some(kind)),
+            // An event is one line, with all that the server sent.
+            Format::Json { .. } if self.events => {
+                let (kind, object) = (crate::print::compact(&kind.into()), crate::print::compact(object));
+                format!("{{\"type\":{kind},\"object\":{object}}}\n")
+            }
             format if self.events => format.object(&json!({"type": kind, "object": object}), self.first)?,
             format => format.object(object, self.first)?,
         };
@@ -124,7 +129,16 @@ pub async fn watch(
     let deadline = client.deadline();
     let mut body = client.stream(Call::get(path).accept(accept)).await?;
     let mut buffer = Vec::new();
-    while let Some(part) = by(deadline, next_part(&mut body)).await? {
+    loop {
+        let part = tokio::select! {
+            part = by(deadline, next_part(&mut body)) => part?,
+            // Who is interrupted here ends with a code, as kubectl does, and not by the signal.
+            _ = tokio::signal::ctrl_c() => {
+                flush();
+                return Err(Error::quiet());
+            }
+        };
+        let Some(part) = part else { break };
         buffer.extend_from_slice(&part);
         let mut start = 0;
         while let Some(end) = buffer[start..].iter().position(|byte| *byte == b'\n') {
@@ -160,6 +174,7 @@ async fn by<T>(deadline: Deadline, next: impl Future<Output = Result<Option<T>>>
 }
 
 pub async fn next_part(body: &mut Body) -> Result<Option<bytes::Bytes>> {
+    flush();
     loop {
         match body.frame().await {
             None => return Ok(None),

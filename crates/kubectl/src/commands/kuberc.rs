@@ -34,14 +34,18 @@ fn no_alpha() -> Result<()> {
     Ok(())
 }
 
+const FILE: Flag = text("kuberc", "Path to the preferences file.");
+
 fn view_flags() -> Vec<Flag> {
     let mut flags = print::FLAGS.to_vec();
     flags[0].default = "yaml";
+    flags.push(FILE);
     flags
 }
 
 fn set_flags() -> Vec<Flag> {
     vec![
+        FILE,
         text("section", "Section to change: 'defaults', 'aliases', or 'credentialplugin'"),
         text("command", "Command to configure (e.g., 'get', 'create', 'set env')"),
         text("name", "Alias name (required for --section=aliases)"),

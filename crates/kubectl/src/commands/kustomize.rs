@@ -1,5 +1,9 @@
 //! `kubectl kustomize`: the objects of a kustomization, as they would be applied.
 
+use std::collections::HashSet;
+
+use serde_json::Value;
+
 use super::{Command, leaf};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, slice, switch, text};
@@ -8,7 +12,9 @@ use crate::session::Context;
 use crate::text::print;
 
 pub const COMMAND: Command =
-    leaf("kustomize", "DIR", "Build a kustomization target from a directory or URL", flags, |c| Box::pin(run(c)));
+    leaf("kustomize", "DIR [flags]", "Build a kustomization target from a directory or URL", flags, |c| {
+        Box::pin(run(c))
+    });
 
 fn flags() -> Vec<Flag> {
     vec![
@@ -17,7 +23,7 @@ fn flags() -> Vec<Flag> {
         switch("enable-alpha-plugins", "Enable plug-ins; there are none."),
         switch("enable-helm", "Enable Helm charts; there are none."),
         text("helm-command", "The program of Helm."),
-        text("helm-api-versions", "Versions of the API for Helm."),
+        slice("helm-api-versions", "Versions of the API for Helm."),
         text("helm-kube-version", "The version of Kubernetes for Helm."),
         switch("helm-debug", "Helm tells more."),
         Flag::new(
@@ -64,8 +70,31 @@ async fn run(context: &Context) -> Result<()> {
     let whole = documents.join("---\n");
     match context.flags.given("output") {
         None => print(whole),
+        Some(folder) if std::path::Path::new(folder).is_dir() => {
+            let several = objects.iter().filter_map(namespace).collect::<HashSet<_>>().len() > 1;
+            for (object, document) in objects.iter().zip(&documents) {
+                let before = namespace(object).filter(|_| several).map(|name| format!("{name}_")).unwrap_or_default();
+                let path = std::path::Path::new(folder).join(before + &file_name(object));
+                std::fs::write(&path, document)
+                    .map_err(|error| Error::say(crate::config::file::go_error("open", &path, &error)))?;
+            }
+        }
         Some(path) => std::fs::write(path, whole)
             .map_err(|error| Error::say(crate::config::file::go_error("open", std::path::Path::new(path), &error)))?,
     }
     Ok(())
+}
+
+/// None where the kind is not in namespaces.
+fn namespace(object: &Value) -> Option<String> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+    (!kustomize::is_in_cluster(kind)).then(|| namespace.to_lowercase())
+}
+
+/// `apps_v1_deployment_web.yaml`.
+fn file_name(object: &Value) -> String {
+    let of = |value: &Value| value.as_str().unwrap_or_default().to_lowercase();
+    let version = of(&object["apiVersion"]).replace('/', "_");
+    format!("{version}_{}_{}.yaml", of(&object["kind"]), of(&object["metadata"]["name"]))
 }

@@ -18,8 +18,7 @@ use crate::text::{flush, line, print, quote, warn};
 pub const COMMAND: Command =
     leaf("logs", "[-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]", "Print the logs for a container in a pod", flags, |c| {
         Box::pin(run(c))
-    })
-    .aliases(&["log"]);
+    });
 
 fn flags() -> Vec<Flag> {
     vec![

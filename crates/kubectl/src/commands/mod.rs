@@ -122,6 +122,11 @@ impl Command {
         self
     }
 
+    pub const fn usage(mut self, usage: &'static str) -> Self {
+        self.usage = usage;
+        self
+    }
+
     pub const fn below(mut self, below: &'static [Command]) -> Self {
         if let Run::Leaf(run) = self.run {
             self.run = Run::Both(run, below);

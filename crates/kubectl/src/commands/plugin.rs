@@ -1,6 +1,6 @@
 //! `kubectl plugin list`, and programs named `kubectl-…` that are commands.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,13 @@ pub const COMMAND: Command = group(
     "Provides utilities for interacting with plugins",
     &[leaf(
         "list",
-        "",
+        "[flags]",
         "List all visible plugin executables on a user's PATH",
         || vec![switch("name-only", "Show names, not paths.")],
         |c| Box::pin(list(c)),
     )],
-);
+)
+.usage("[flags]");
 
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
@@ -93,9 +94,19 @@ async fn list(context: &Context) -> Result<()> {
     if errors.is_empty() { Ok(()) } else { Err(Error::say(errors)) }
 }
 
+/// `deep` of `kubectl-deep-er_name`, in order.
+pub fn first_words() -> BTreeSet<String> {
+    let entries = folders().into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| Some(name.strip_prefix("kubectl-")?.split('-').next()?.to_owned())).collect()
+}
+
 /// Becomes the program of a command that kubectl does not have: `kubectl a b` is `kubectl-a-b`, or `kubectl-a` with `b`.
 /// Returns where there is none. Folders of PATH that depend on where one stands are not looked into.
 pub fn run(arguments: &[String]) -> Option<String> {
+    if let Some(flag) = arguments.first().filter(|word| word.starts_with('-')) {
+        return Some(format!("Error: flags cannot be placed before plugin name: {flag}"));
+    }
     let words: Vec<String> =
         arguments.iter().take_while(|word| !word.starts_with('-')).map(|word| word.replace('-', "_")).collect();
     for count in (1..=words.len()).rev() {

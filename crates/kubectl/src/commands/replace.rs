@@ -1,10 +1,11 @@
 //! `kubectl replace`.
 
+use std::time::Duration;
+
 use http::Method;
-use serde_json::json;
 
 use super::common::{self, DryRun, Report, VALIDATE, with};
-use super::{Command, leaf, wait};
+use super::{Command, delete, leaf, wait};
 use crate::client::{Call, query};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, switch, text};
@@ -52,9 +53,31 @@ async fn run(context: &Context) -> Result<()> {
     let validation = common::validation(flags)?;
     let built = Builder::of(context).build(context).await?;
     let mut errors = Vec::new();
-    for target in built.targets.iter().filter(|_| flags.is("force")) {
-        let Target::File(info) = target else { continue };
-        delete(context, info).await?;
+    if flags.is("force") {
+        Error::all(built.errors.clone())?;
+        let limit = match flags.duration("timeout") {
+            0 => Duration::from_secs(300),
+            nanos => Duration::from_nanos(nanos.unsigned_abs()),
+        };
+        let options = delete::Options {
+            // None is a second, and the object is waited for.
+            grace: if flags.int("grace-period") == 0 { 1 } else { flags.int("grace-period") },
+            propagation: delete::propagation(flags)?,
+            dry_run: DryRun::No,
+            ignore: true,
+        };
+        let mut gone = Vec::new();
+        for target in &built.targets {
+            let Target::File(info) = target else { continue };
+            match delete::delete(context, info, &options).await {
+                Ok(_) => gone.push(info),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for info in gone {
+            wait::until_gone(context, info, None, limit).await?;
+        }
     }
     for target in &built.targets {
         let Target::File(info) = target else { continue };
@@ -64,30 +87,10 @@ async fn run(context: &Context) -> Result<()> {
     }
     // What went wrong with objects is told before what could not be read.
     errors.extend(built.errors);
-    Error::all(errors)
-}
-
-/// What is there goes first, all of it: then nothing new meets anything old.
-async fn delete(context: &Context, info: &Info) -> Result<()> {
-    let (flags, client) = (&context.flags, context.client().await?);
-    let mut options = json!({"propagationPolicy": "Background"});
-    let grace = flags.int("grace-period").max(0);
-    options["gracePeriodSeconds"] = grace.into();
-    match client.json(Call::new(Method::DELETE, info.path()).json(&options)).await {
-        Ok(answer) => {
-            let uid = answer["details"]["uid"].as_str().or(answer["metadata"]["uid"].as_str()).map(str::to_owned);
-            crate::text::line(format!(
-                "{} \"{}\" deleted from {} namespace",
-                info.resource.kind_name(),
-                info.name,
-                info.namespace.clone().unwrap_or_default()
-            ));
-            wait::until_gone(context, info, uid.as_deref(), wait::LONG).await?;
-        }
-        Err(error) if error.is_not_found() => {}
-        Err(error) => return Err(error),
+    if errors.is_empty() && built.targets.is_empty() {
+        return Err(Error::say("no objects passed to replace"));
     }
-    Ok(())
+    Error::all(errors)
 }
 
 async fn one(context: &Context, info: &Info, report: &Report, validation: &str) -> Result<()> {
@@ -100,6 +103,9 @@ async fn one(context: &Context, info: &Info, report: &Report, validation: &str) 
     if flags.is("force") {
         let made = common::create(context, info, &object, report.dry_run, validation).await?;
         return report.done(info, &made, "replaced");
+    }
+    if info.name.is_empty() {
+        return Err(Error::say("resource name may not be empty").with_source("replacing", &info.source));
     }
     let client = context.client().await?;
     // Without a version, that of the moment is replaced.

@@ -18,7 +18,7 @@ pub const COMMAND: Command = group(
     "rollout",
     "Manage the rollout of a resource",
     &[
-        leaf("history", "(TYPE NAME | TYPE/NAME)", "View rollout history", history_flags, |c| {
+        leaf("history", "(TYPE NAME | TYPE/NAME) [flags]", "View rollout history", history_flags, |c| {
             Box::pin(rollout_history::history(c))
         }),
         leaf("pause", "RESOURCE", "Mark the provided resource as paused", change_flags, |c| {
@@ -26,10 +26,10 @@ pub const COMMAND: Command = group(
         }),
         leaf("restart", "RESOURCE", "Restart a resource", change_flags, |c| Box::pin(change(c, Change::Restart))),
         leaf("resume", "RESOURCE", "Resume a paused resource", change_flags, |c| Box::pin(change(c, Change::Resume))),
-        leaf("status", "(TYPE NAME | TYPE/NAME)", "Show the status of the rollout", status_flags, |c| {
+        leaf("status", "(TYPE NAME | TYPE/NAME) [flags]", "Show the status of the rollout", status_flags, |c| {
             Box::pin(status(c))
         }),
-        leaf("undo", "(TYPE NAME | TYPE/NAME)", "Undo a previous rollout", undo_flags, |c| {
+        leaf("undo", "(TYPE NAME | TYPE/NAME) [flags]", "Undo a previous rollout", undo_flags, |c| {
             Box::pin(rollout_history::undo(c))
         }),
     ],

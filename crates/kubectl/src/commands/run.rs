@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Command, generate, leaf, pods, record};
+use super::{Command, common, generate, leaf, pods, record};
 use crate::client::Call;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, array, switch, text};
@@ -18,6 +18,9 @@ pub const COMMAND: Command = leaf(
     |c| Box::pin(run(c)),
 );
 
+pub const OVERRIDES: Flag = text("overrides", "Inline JSON that is merged into the object.");
+pub const OVERRIDE_TYPE: Flag = Flag::new("override-type", Kind::Text, "merge", "json, merge or strategic.");
+
 fn flags() -> Vec<Flag> {
     let mut flags = generate::flags(&[
         record::FLAG,
@@ -27,8 +30,8 @@ fn flags() -> Vec<Flag> {
         text("port", "The port that this container exposes."),
         text("labels", "Comma separated labels to apply to the pod.").short('l'),
         array("annotations", "Annotations to apply to the pod."),
-        text("overrides", "Inline JSON that is merged into the pod."),
-        Flag::new("override-type", Kind::Text, "merge", "json, merge or strategic."),
+        OVERRIDES,
+        OVERRIDE_TYPE,
         Flag::new("restart", Kind::Text, "Always", "The restart policy of the pod."),
         switch("command", "Use the words behind -- as the command, not as arguments."),
         switch("rm", "Delete the pod after it exits."),
@@ -47,6 +50,8 @@ fn flags() -> Vec<Flag> {
         Flag::new("pod-running-timeout", Kind::Duration, "1m0s", "How long to wait until the pod runs."),
         super::attach::DETACH_KEYS,
     ]);
+    flags.retain(|flag| flag.name != "validate");
+    flags.extend([common::FILES[1], common::FILES[2]]);
     for flag in &mut flags {
         if flag.name == "field-manager" {
             flag.default = "kubectl-run";
@@ -97,7 +102,7 @@ async fn run(context: &Context) -> Result<()> {
     if attach && flags.duration("pod-running-timeout") <= 0 {
         return Err(Error::say("--pod-running-timeout must be higher than zero"));
     }
-    if attach && super::common::DryRun::of(flags)? != super::common::DryRun::No {
+    if attach && common::DryRun::of(flags)? != common::DryRun::No {
         return Err(Error::say(
             "--dry-run=[server|client] can't be used with attached containers options (--attach, --stdin, or --tty)",
         ));
@@ -105,7 +110,7 @@ async fn run(context: &Context) -> Result<()> {
     let object = pod(context, name, image, rest)?;
     let service = flags.is("expose").then(|| service(context, name, &object));
     if !attach {
-        let report = super::common::Report::of(context)?;
+        let report = common::Report::of(context)?;
         for mut object in [Some(object), service].into_iter().flatten() {
             record::record(context, &mut object);
             generate::finish_with(context, &report, object, "created").await?;
@@ -214,34 +219,43 @@ fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Va
             object["metadata"]["annotations"][key] = value.into();
         }
     }
+    overridden(context, &mut object)?;
+    Ok(object)
+}
+
+/// What `--overrides` says instead.
+pub fn overridden(context: &Context, object: &mut Value) -> Result<()> {
+    let flags = &context.flags;
+    let kind = object["kind"].clone();
     if let Some(text) = flags.given("overrides") {
         let (patch, _) =
             ferry_schema::yaml::parse_value(text.as_bytes()).map_err(|_| Error::say("Invalid JSON Patch"))?;
         match flags.text("override-type") {
             "json" => {
-                object = ferry_schema::patch::json_patch(object, &patch)
+                *object = ferry_schema::patch::json_patch(object.take(), &patch)
                     .map_err(|error| Error::say(format!("unable to apply the overrides: {error}")))?;
             }
             _ if !patch.is_object() => return Err(Error::say("Invalid JSON Patch")),
-            "merge" => super::apply::merge(&mut object, &patch),
-            "strategic" => object = strategic(&object, text)?,
+            "merge" => super::apply::merge(object, &patch),
+            "strategic" => *object = strategic(object, text)?,
             other => return Err(Error::say(format!("invalid override type: {other}"))),
         }
-        if object["apiVersion"] != "v1" || object["kind"] != "Pod" {
+        if object["apiVersion"] != "v1" || object["kind"] != kind {
             return Err(Error::say(format!(
                 "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
                 object["kind"], object["apiVersion"]
             )));
         }
     }
-    Ok(object)
+    Ok(())
 }
 
-/// The pod with a strategic merge patch: containers are merged by their names.
+/// The object with a strategic merge patch: containers are merged by their names.
 fn strategic(object: &Value, text: &str) -> Result<Value> {
     use ferry_schema::patch::{PatchKind, apply};
-    let gvk = ferry_meta::GroupVersionKind::new("", "v1", "Pod");
-    let ty = ferry_schema::builtin().kind(&gvk).ok_or_else(|| Error::say("pods are not known"))?;
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let gvk = ferry_meta::GroupVersionKind::new("", "v1", kind);
+    let ty = ferry_schema::builtin().kind(&gvk).ok_or_else(|| Error::say(format!("{kind} is not known")))?;
     apply(PatchKind::Strategic, &ty, object, text.as_bytes(), ferry_schema::Validation::Ignore)
         .map(|patched| patched.object)
         .map_err(|_| Error::say("Invalid JSON Patch"))
@@ -251,11 +265,11 @@ fn strategic(object: &Value, text: &str) -> Result<Value> {
 async fn make(context: &Context, namespace: &str, object: Value) -> Result<Info> {
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let resource = context.kind(&text("apiVersion"), &text("kind")).await?;
-    let mut object = super::common::normalized(object);
+    let mut object = common::normalized(object);
     record::record(context, &mut object);
     object["metadata"]["namespace"] = namespace.into();
     let info = crate::resource::of_object(&resource, object);
-    super::common::create(context, &info, &info.object, super::common::DryRun::No, "Strict").await?;
+    common::create(context, &info, &info.object, common::DryRun::No, "Strict").await?;
     Ok(info)
 }
 

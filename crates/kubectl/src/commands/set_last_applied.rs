@@ -23,6 +23,7 @@ pub const COMMAND: Command = leaf(
 fn flags() -> Vec<Flag> {
     let mut flags =
         with(&[array("filename", "Files that the annotation is made of.").short('f')], "kubectl-client-side-apply");
+    flags.retain(|flag| flag.name != "field-manager");
     flags.push(switch("create-annotation", "Make the annotation where there is none."));
     flags
 }

@@ -27,7 +27,8 @@ pub const COMMAND: Command = group(
         })
         .aliases(&["pods", "po"]),
     ],
-);
+)
+.usage("[flags]");
 
 const SHARED: [Flag; 5] = [
     common::SELECTOR,

@@ -10,7 +10,7 @@ use crate::session::Context;
 use crate::text::{line, warn};
 
 pub const COMMAND: Command =
-    leaf("version", "", "Print the client and server version information", flags, |c| Box::pin(run(c)));
+    leaf("version", "[flags]", "Print the client and server version information", flags, |c| Box::pin(run(c)));
 
 fn flags() -> Vec<Flag> {
     vec![

@@ -9,7 +9,7 @@ use super::get_watch::watch;
 use super::{Command, common, leaf};
 use crate::client::{Call, JSON};
 use crate::error::{Error, Result};
-use crate::flags::{Flag, Kind, text};
+use crate::flags::{Flag, Kind, array};
 use crate::print::jsonpath::Template;
 use crate::resource::{Builder, Info, Selection};
 use crate::session::Context;
@@ -18,7 +18,7 @@ use crate::text::line;
 pub const COMMAND: Command = leaf(
     "wait",
     "([-f FILENAME] | resource.group/resource.name | resource.group [(-l label | --all)]) [--for=create|--for=delete|--for condition=available|--for=jsonpath='{}'[=value]]",
-    "Experimental: Wait for a specific condition on one or many resources",
+    "Wait for a specific condition on one or many resources",
     flags,
     |c| Box::pin(run(c)),
 );
@@ -27,7 +27,7 @@ pub const COMMAND: Command = leaf(
 pub const LONG: Duration = Duration::from_secs(7 * 24 * 3600);
 
 fn flags() -> Vec<Flag> {
-    let mut flags = common::FILES.to_vec();
+    let mut flags = vec![common::FILES[0], Flag { default: "true", ..common::FILES[1] }];
     flags.extend(crate::print::FLAGS);
     flags.extend([
         common::SELECTOR,
@@ -35,7 +35,10 @@ fn flags() -> Vec<Flag> {
         common::ALL,
         common::ALL_NAMESPACES,
         common::LOCAL,
-        text("for", "The condition to wait on: create, delete, condition=name[=value] or jsonpath='{path}'[=value]."),
+        array(
+            "for",
+            "A condition to wait on: create, delete, condition=name[=value] or jsonpath='{path}'[=value]. Of several, all.",
+        ),
         Flag::new("timeout", Kind::Duration, "30s", "How long to wait; zero means check once, negative means a week."),
     ]);
     flags
@@ -84,8 +87,7 @@ impl Condition {
             }
             return Ok(Self::Path { path: Template::relaxed(path)?, value });
         }
-        let shown = if text.is_empty() { "[]".to_owned() } else { crate::text::quote(text) };
-        Err(Error::say(format!("unrecognized condition: {shown}")))
+        Err(Error::say(format!("unrecognized condition: {}", crate::text::quote(text))))
     }
 
     fn holds(&self, object: &Value) -> bool {
@@ -106,7 +108,7 @@ impl Condition {
             Self::Path { path, value } => match (path.find(object).unwrap_or_default().first(), value) {
                 (None, _) => false,
                 (Some(_), None) => true,
-                (Some(found), Some(value)) => crate::print::go_value::show(found).eq_ignore_ascii_case(value),
+                (Some(found), Some(value)) => crate::print::go_value::show(found).trim() == value.trim(),
             },
         }
     }
@@ -118,59 +120,73 @@ const NO_CREATION: &str = "timed out waiting for the condition";
 
 async fn run(context: &Context) -> Result<()> {
     let flags = &context.flags;
-    let condition = Condition::parse(flags.text("for"))?;
+    let conditions = flags.list("for").iter().map(|text| Condition::parse(text)).collect::<Result<Vec<Condition>>>()?;
+    if conditions.is_empty() {
+        return Err(Error::say("unrecognized condition: []"));
+    }
+    let has = |wanted: fn(&Condition) -> bool| conditions.iter().any(wanted);
+    let creates = has(|condition| matches!(condition, Condition::Create));
+    let deletes = has(|condition| matches!(condition, Condition::Delete));
     let timeout = match flags.duration("timeout") {
         negative if negative < 0 => LONG,
         nanos => Duration::from_nanos(nanos.unsigned_abs()),
     };
     let deadline = Instant::now() + timeout;
     let built = Builder::of(context).build(context).await?;
-    let (infos, mut errors) = named(context, &built.targets).await;
-    if infos.is_empty() && errors.is_empty() && matches!(condition, Condition::Create) {
-        let (mut infos, mut errors) = (infos, errors);
-        while infos.is_empty() && errors.is_empty() && Instant::now() < deadline {
-            tokio::time::sleep_until(deadline.min(Instant::now() + AGAIN)).await;
-            (infos, errors) = named(context, &built.targets).await;
+    let (mut infos, mut errors) = named(context, &built.targets).await;
+    while creates && infos.is_empty() && errors.is_empty() {
+        if Instant::now() >= deadline {
+            return Err(Error::say(NO_CREATION));
         }
-        return match errors.is_empty() {
-            true if infos.is_empty() => Err(Error::say(NO_CREATION)),
-            true => {
-                infos.iter().for_each(|info| line(format!("{} condition met", info.shown())));
-                Ok(())
-            }
-            false => Error::all(errors),
-        };
+        tokio::time::sleep_until(deadline.min(Instant::now() + AGAIN)).await;
+        (infos, errors) = named(context, &built.targets).await;
     }
-    if infos.is_empty() && errors.is_empty() && !matches!(condition, Condition::Delete) {
+    if infos.is_empty() && errors.is_empty() && !deletes {
         return Err(Error::say("no matching resources found"));
     }
     for info in infos {
-        if let Condition::Path { path, value: Some(_) } = &condition
-            && path.find(&info.object).unwrap_or_default().first().is_some_and(|v| v.is_object() || v.is_array())
-        {
-            errors.push(Error::say("jsonpath leads to a nested object or list which is not supported"));
-            continue;
-        }
-        let result = match &condition {
-            Condition::Delete => until_gone_by(context, &info, None, deadline, timeout.is_zero()).await,
-            other => until(context, &info, other, deadline, timeout.is_zero()).await,
-        };
-        match result {
-            Ok(()) => match flags.text("output") {
+        for condition in &conditions {
+            if let Err(error) = meet(context, &info, condition, deadline, timeout.is_zero()).await {
+                errors.push(error);
+                break;
+            }
+            match flags.text("output") {
                 "" => line(format!("{} condition met", info.shown())),
                 "name" => line(info.shown()),
                 _ => crate::text::print(crate::print::Format::for_writing(flags)?.object(&info.object, true)?),
-            },
-            Err(error) => errors.push(error),
+            }
         }
     }
     Error::all(errors)
 }
 
+/// Waits until one condition of an object holds.
+async fn meet(context: &Context, info: &Info, condition: &Condition, deadline: Instant, once: bool) -> Result<()> {
+    if let Condition::Path { path, value } = condition {
+        let found = path.first(&info.object).unwrap_or_default();
+        let wrong = match &*found {
+            [_, _, ..] => Some("given jsonpath expression matches more than one value"),
+            [one] if value.is_some() && (one.is_object() || one.is_array()) => {
+                Some("jsonpath leads to a nested object or list which is not supported")
+            }
+            _ => None,
+        };
+        if let Some(why) = wrong {
+            return Err(Error::say(why));
+        }
+    }
+    match condition {
+        Condition::Delete => until_gone_by(context, info, None, deadline, once).await,
+        other => until(context, info, other, deadline, once).await,
+    }
+}
+
 /// Waiting for an object needs its name, not the object.
 async fn named(context: &Context, targets: &[crate::resource::Target]) -> (Vec<Info>, Vec<Error>) {
     let (mut infos, mut errors) = (Vec::new(), Vec::new());
-    let for_create = context.flags.text("for").eq_ignore_ascii_case("create");
+    let asked = context.flags.list("for");
+    let has = |wanted: &str| asked.iter().any(|text| text.eq_ignore_ascii_case(wanted));
+    let (for_create, gone) = (has("create"), has("delete"));
     for target in targets {
         match target {
             crate::resource::Target::One { resource, namespace, name } if for_create => infos.push(Info {
@@ -183,7 +199,6 @@ async fn named(context: &Context, targets: &[crate::resource::Target]) -> (Vec<I
             other => {
                 let (found, failed) = crate::resource::read_all(context, std::slice::from_ref(other), 500).await;
                 infos.extend(found);
-                let gone = context.flags.text("for").eq_ignore_ascii_case("delete");
                 errors.extend(failed.into_iter().filter(|error| !gone || !error.is_not_found()));
             }
         }

@@ -35,6 +35,7 @@ pub fn readable(cluster_name: &str, cluster: &Value, user_name: &str, user: &Val
             "client-key-data or client-key must be specified for {user_name} to use the clientCert authentication method."
         ));
     }
+    super::exec::lacks(user_name, user, &mut missing);
     one_or_many(missing)?;
     let is_pem = |body: &[u8]| body.windows(11).any(|window| window == b"-----BEGIN ");
     if authority.is_some_and(|body| !is_pem(&body)) {

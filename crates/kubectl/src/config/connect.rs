@@ -32,12 +32,41 @@ pub fn server_url(chosen: &Chosen) -> String {
     if server.contains("://") {
         return server.to_owned();
     }
-    let secured = chosen.cluster["insecure-skip-tls-verify"] == Value::Bool(true)
-        || ["certificate-authority", "certificate-authority-data"]
-            .iter()
-            .any(|field| chosen.cluster[*field].is_string())
-        || ["client-certificate", "client-certificate-data"].iter().any(|field| chosen.user[*field].is_string());
-    format!("{}://{server}", if secured { "https" } else { "http" })
+    // Who wants TLS says so.
+    format!("http://{server}")
+}
+
+/// Whom the server may know: in plain text nobody tells a secret.
+pub fn is_secure(chosen: &Chosen) -> bool {
+    is_in_cluster(chosen) || server_url(chosen).starts_with("https://")
+}
+
+/// What is told of the user.
+fn told(chosen: &Chosen) -> Value {
+    let mut user = chosen.user.clone();
+    if !is_secure(chosen) {
+        user.as_object_mut().into_iter().for_each(|fields| fields.retain(|field, _| field.starts_with("as")));
+    }
+    user
+}
+
+/// An address that names no host, or a port that there is not.
+fn check_address(url: &str) -> Result<()> {
+    let unusable = || Error::say(format!("host must be a URL or a host:port pair: {}", crate::text::quote(url)));
+    let (_, rest) = url.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).ok_or_else(unusable)?;
+    let host = rest.split('/').next().unwrap_or_default();
+    if host.contains([' ', '\t', '<', '>', '"']) || host.is_empty() {
+        return Err(unusable());
+    }
+    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
+    match port.and_then(|port| port.parse::<u64>().ok()).filter(|port| *port > 65535) {
+        Some(port) => Err(Error::Connection {
+            host: String::new(),
+            refused: false,
+            why: format!("dial tcp: address {port}: invalid port"),
+        }),
+        None => Ok(()),
+    }
 }
 
 pub async fn config(chosen: &Chosen, timeout: i64) -> Result<kube::Config> {
@@ -46,11 +75,18 @@ pub async fn config(chosen: &Chosen, timeout: i64) -> Result<kube::Config> {
     let mut config = if is_in_cluster(chosen) {
         kube::Config::incluster().map_err(|error| Error::Configuration(error.to_string()))?
     } else {
+        check_address(&server_url(chosen))?;
+        // A token that is not there is told before anybody is asked.
+        if let Some(path) = chosen.user["tokenFile"].as_str().filter(|path| !path.is_empty() && is_secure(chosen))
+            && chosen.user["token"].as_str().is_none_or(str::is_empty)
+        {
+            std::fs::read(path).map_err(|error| Error::say(super::file::go_error("open", path.as_ref(), &error)))?;
+        }
         let mut cluster = chosen.cluster.clone();
         cluster["server"] = server_url(chosen).into();
         let whole = json!({
             "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": chosen.user}],
+            "users": [{"name": "u", "user": told(chosen)}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": chosen.namespace}}],
             "current-context": "x",
         });
@@ -81,4 +117,34 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         source = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_plain_text_no_secret_is_told() {
+        let of = |server: &str| Chosen {
+            cluster: json!({"server": server, "certificate-authority-data": "YQ=="}),
+            user: json!({"token": "t", "exec": {"command": "c"}, "as": "jane", "as-groups": ["g"]}),
+            namespace: "default".into(),
+            empty: false,
+        };
+        assert_eq!(told(&of("https://192.0.2.1")), of("").user);
+        for plain in ["http://192.0.2.1", "192.0.2.1:6443"] {
+            assert_eq!(told(&of(plain)), json!({"as": "jane", "as-groups": ["g"]}), "{plain}");
+        }
+        assert_eq!(server_url(&of("192.0.2.1:6443/")), "http://192.0.2.1:6443");
+    }
+
+    #[test]
+    fn an_address_has_a_host_and_a_port_that_there_is() {
+        for good in ["https://a", "http://[::1]:80", "https://a:65535/b"] {
+            assert!(check_address(good).is_ok(), "{good}");
+        }
+        for bad in ["://x", "https://", "https://a b", "https://a:65536"] {
+            assert!(check_address(bad).is_err(), "{bad}");
+        }
+    }
 }

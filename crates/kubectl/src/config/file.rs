@@ -9,17 +9,19 @@ use crate::error::{Error, Result};
 
 pub fn read(path: &Path) -> Result<Value> {
     let body = std::fs::read(path).map_err(|error| {
+        // A folder can be opened, and not read.
+        let operation = if error.kind() == std::io::ErrorKind::IsADirectory { "read" } else { "open" };
         Error::say(format!(
             "error loading config file {:?}: {}",
             path.display().to_string(),
-            go_error("open", path, &error)
+            go_error(operation, path, &error)
         ))
     })?;
     let (value, _) = ferry_schema::yaml::parse_value(&body)
         .map_err(|error| Error::say(format!("error loading config file {:?}: {error}", path.display().to_string())))?;
     match value {
         Value::Null => Ok(json!({})),
-        value if value.is_object() => Ok(value),
+        value if value.is_object() => known(path, &value).map(|()| value),
         other => {
             let what = match other {
                 Value::String(_) => "string",
@@ -33,6 +35,21 @@ pub fn read(path: &Path) -> Result<Value> {
             )))
         }
     }
+}
+
+/// A file that says what it is must be a kubeconfig.
+fn known(path: &Path, value: &Value) -> Result<()> {
+    let of = |field: &str| value[field].as_str().unwrap_or_default();
+    let (kind, version) = (of("kind"), of("apiVersion"));
+    if matches!(kind, "" | "Config") && matches!(version, "" | "v1") {
+        return Ok(());
+    }
+    let kind = if kind.is_empty() { "Config" } else { kind };
+    let version = if version.is_empty() { "v1" } else { version };
+    Err(Error::say(format!(
+        "error loading config file {:?}: no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"",
+        path.display().to_string()
+    )))
 }
 
 /// How Go names what the system refused.
@@ -52,7 +69,7 @@ pub fn go_reason(error: &std::io::Error) -> String {
     }
 }
 
-/// Paths in a file are meant from where it is.
+/// Paths in a file are meant from where it is. A plug-in without a slash is looked for in PATH.
 pub fn make_absolute(config: &mut Value, folder: &Path) {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let here = std::path::absolute(folder);
@@ -65,15 +82,65 @@ pub fn make_absolute(config: &mut Value, folder: &Path) {
             for field in fields {
                 let Some(path) = entry[part][*field].as_str().filter(|path| !path.is_empty()) else { continue };
                 if Path::new(path).is_relative() {
-                    entry[part][*field] = folder.join(path).display().to_string().into();
+                    entry[part][*field] = joined(folder, path).into();
                 }
+            }
+            let command = entry[part]["exec"]["command"].as_str().unwrap_or_default();
+            if command.contains('/') && Path::new(command).is_relative() {
+                entry[part]["exec"]["command"] = joined(folder, command).into();
             }
         }
     }
 }
 
+/// A path of a folder, without what means nothing in it.
+fn joined(folder: &Path, path: &str) -> String {
+    crate::preferences::cleaned(&folder.join(path).display().to_string())
+}
+
+/// As kubectl writes it: what must be there, and nothing that is empty.
+pub fn normalized(config: &Value) -> Value {
+    let mut config = config.clone();
+    let empty = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(all) => all.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    for (list, part, always) in [
+        ("clusters", "cluster", &["server"][..]),
+        ("contexts", "context", &["cluster", "user"]),
+        ("users", "user", &[]),
+    ] {
+        let Some(entries) = config[list].as_array_mut().filter(|entries| !entries.is_empty()) else {
+            config[list] = Value::Null;
+            continue;
+        };
+        entries.sort_by_key(|entry| entry["name"].as_str().unwrap_or_default().to_owned());
+        for entry in entries {
+            if !entry[part].is_object() {
+                entry[part] = json!({});
+            }
+            entry[part].as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !empty(value)));
+            for field in always.iter().filter(|field| entry[part][**field].is_null()).collect::<Vec<_>>() {
+                entry[part][*field] = "".into();
+            }
+        }
+    }
+    for field in ["preferences", "extensions"] {
+        config.as_object_mut().into_iter().for_each(|map| {
+            if map.get(field).is_some_and(empty) {
+                map.remove(field);
+            }
+        });
+    }
+    config
+}
+
 /// Written beside and renamed, readable by its owner alone.
 pub fn write(path: &Path, config: &Value) -> Result<()> {
+    let config = &normalized(config);
     // A link stays one.
     let real = path.canonicalize();
     let path = real.as_deref().unwrap_or(path);

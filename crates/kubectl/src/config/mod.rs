@@ -3,6 +3,7 @@
 pub mod ask;
 mod check;
 pub mod connect;
+pub mod exec;
 pub mod file;
 
 use std::path::{Path, PathBuf};
@@ -60,6 +61,15 @@ pub fn home() -> Option<PathBuf> {
 }
 
 pub fn load(flags: &Parsed) -> Result<Loaded> {
+    load_with(flags, true)
+}
+
+/// As the files have it: paths stay as they are written.
+pub fn as_written(flags: &Parsed) -> Result<Loaded> {
+    load_with(flags, false)
+}
+
+fn load_with(flags: &Parsed, absolute: bool) -> Result<Loaded> {
     let explicit = flags.global("kubeconfig").is_some();
     let mut merged = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "contexts": [], "users": []});
     for path in paths(flags) {
@@ -71,7 +81,9 @@ pub fn load(flags: &Parsed) -> Result<Loaded> {
         }
         let mut next = file::read(&path)?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        file::make_absolute(&mut next, folder);
+        if absolute {
+            file::make_absolute(&mut next, folder);
+        }
         merge(&mut merged, &next);
     }
     Ok(Loaded { merged })
@@ -132,7 +144,7 @@ impl Loaded {
         };
         let mut cluster = part("clusters", &cluster_name, "cluster");
         let mut user = part("users", &user_name, "user");
-        overlay(flags, &mut cluster, &mut user);
+        overlay(flags, &mut cluster, &mut user)?;
         check::readable(&cluster_name, &cluster, &user_name, &user)?;
         let namespace = context["namespace"].as_str().filter(|name| !name.is_empty());
         let empty = cluster["server"].as_str().is_none_or(str::is_empty);
@@ -145,7 +157,7 @@ impl Loaded {
     }
 }
 
-fn overlay(flags: &Parsed, cluster: &mut Value, user: &mut Value) {
+fn overlay(flags: &Parsed, cluster: &mut Value, user: &mut Value) -> Result<()> {
     for (flag, field) in [("server", "server"), ("tls-server-name", "tls-server-name")] {
         if let Some(value) = flags.global(flag) {
             cluster[field] = value.into();
@@ -153,6 +165,9 @@ fn overlay(flags: &Parsed, cluster: &mut Value, user: &mut Value) {
     }
     // A false one is as none: what the file says stays.
     if flags.is("insecure-skip-tls-verify") && !flags.shadowed.contains(&"insecure-skip-tls-verify") {
+        if flags.global("certificate-authority").is_some() {
+            return Err(Error::say("specifying a root certificates file with the insecure flag is not allowed"));
+        }
         cluster["insecure-skip-tls-verify"] = true.into();
         remove(cluster, &["certificate-authority", "certificate-authority-data"]);
     }
@@ -190,6 +205,7 @@ fn overlay(flags: &Parsed, cluster: &mut Value, user: &mut Value) {
             values.push(value.into());
         }
     }
+    Ok(())
 }
 
 fn remove(object: &mut Value, fields: &[&str]) {

@@ -32,6 +32,11 @@ const CLUSTER: [&str; 24] = [
     "VolumeAttachment",
 ];
 
+/// Whether objects of the kind stand beside the namespaces.
+pub fn is_in_cluster(kind: &str) -> bool {
+    CLUSTER.contains(&kind)
+}
+
 pub fn is_built_in(item: &Item) -> bool {
     ty(item).is_some()
 }
@@ -106,7 +111,7 @@ fn namespaces(namespace: &str, items: &mut [Item]) {
     let accounts: Vec<String> =
         items.iter().filter(|item| item.kind() == "ServiceAccount").map(|item| item.name().to_owned()).collect();
     for item in items {
-        if !CLUSTER.contains(&item.kind()) {
+        if !is_in_cluster(item.kind()) {
             item.object["metadata"]["namespace"] = namespace.into();
         }
         if !matches!(item.kind(), "RoleBinding" | "ClusterRoleBinding") {

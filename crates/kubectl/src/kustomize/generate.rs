@@ -99,9 +99,16 @@ fn place(made: Item, behavior: &str, items: &mut Vec<Item>) -> Result<()> {
             Ok(())
         }
         ("replace", Some(known)) => {
-            let name = known.object["metadata"]["name"].clone();
-            known.object = made.object;
-            known.object["metadata"]["name"] = name;
+            let old = std::mem::replace(&mut known.object, made.object);
+            known.object["metadata"]["name"] = old["metadata"]["name"].clone();
+            // What was said of the old object is said of the new one, unless it says otherwise.
+            for field in ["labels", "annotations"] {
+                for (key, value) in pairs(&old["metadata"][field]) {
+                    if known.object["metadata"][field][key.as_str()].is_null() {
+                        set(&mut known.object["metadata"], field, key, value);
+                    }
+                }
+            }
             Ok(())
         }
         ("merge" | "replace", None) => {

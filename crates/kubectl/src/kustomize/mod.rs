@@ -10,6 +10,7 @@ mod patches;
 mod references;
 mod replacements;
 
+pub use change::is_in_cluster;
 pub use generate::typed_hash;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,15 @@ const MISSING: [&str; 8] = [
     "validators",
     "openapi",
     "configurations",
+];
+
+/// Fields of older kustomizations, and those that took their place.
+const OLD: [(&str, &str); 5] = [
+    ("bases", "resources"),
+    ("commonLabels", "labels"),
+    ("imageTags", "images"),
+    ("patchesJson6902", "patches"),
+    ("patchesStrategicMerge", "patches"),
 ];
 
 /// Folders below folders; a kustomization that goes deeper has no end.
@@ -192,6 +202,14 @@ fn kustomization(root: &Path) -> Result<Value> {
     let value = if documents.is_empty() { Value::Object(Map::new()) } else { documents.remove(0) };
     if !value.is_object() {
         return Err(format!("invalid Kustomization: {} is no object", path.display()));
+    }
+    for (old, new) in OLD
+        .iter()
+        .filter(|(old, _)| value[*old].as_array().is_some_and(|all| !all.is_empty()) || value[*old].is_object())
+    {
+        crate::text::warn(format!(
+            "# Warning: '{old}' is deprecated. Please use '{new}' instead. Run 'kustomize edit fix' to update your Kustomization automatically."
+        ));
     }
     match MISSING.iter().find(|field| !value[**field].is_null()) {
         Some(field) => Err(format!("{}: {field} is not there yet", path.display())),

@@ -204,6 +204,11 @@ fn write(item: &mut Item, field: &str, value: &Value, options: &Value) -> Result
     }
     for pointer in pointers {
         let new = match item.object.pointer(&pointer) {
+            // Labels and annotations are texts.
+            Some(old) if pointer.starts_with("/metadata/labels/") || pointer.starts_with("/metadata/annotations/") => {
+                let new = replaced(old, value, options)?;
+                scalar(&new).map_or(new, Value::from)
+            }
             Some(old) => replaced(old, value, options)?,
             None => continue,
         };
@@ -295,6 +300,9 @@ mod tests {
         let made = "{source: {name: m, fieldPath: 'data.a\\.b'}, targets: [{select: {name: p}, \
                     fieldPaths: ['metadata.labels.x'], options: {create: true}}]}";
         assert_eq!(run(made).unwrap()[0].object["metadata"]["labels"]["x"], "x");
+        let text = "{source: {kind: Pod, fieldPath: 'spec.containers.1.ports.0.containerPort'}, targets: [{select: {name: m}, \
+                    fieldPaths: ['metadata.annotations.port'], options: {create: true}}]}";
+        assert_eq!(run(text).unwrap()[1].object["metadata"]["annotations"]["port"], "1");
     }
 
     #[test]

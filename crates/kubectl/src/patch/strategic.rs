@@ -12,7 +12,7 @@ struct Mode {
 
 pub fn three_way(ty: &Type, original: &Value, modified: &Value, current: &Value) -> Value {
     let delta = diff(Some(ty), current, modified, Mode { deletions: false, changes: true, order: true });
-    let mut patch = diff(Some(ty), original, modified, Mode { deletions: true, changes: false, order: false });
+    let mut patch = diff(Some(ty), original, modified, Mode { deletions: true, changes: false, order: true });
     join(Some(ty), &mut patch, delta);
     Value::Object(patch)
 }
@@ -49,16 +49,15 @@ fn diff(ty: Option<&Type>, from: &Value, to: &Value, mode: Mode) -> Map<String, 
                     continue;
                 }
                 let mut inner = diff(child.as_ref(), before, after, mode);
+                if known.is_some_and(|field| field.patch.retain_keys) {
+                    retain(&mut inner, before, after_map);
+                }
                 if !inner.is_empty() {
-                    if known.is_some_and(|field| field.patch.retain_keys) && mode.changes {
-                        let keys: Vec<&String> = after_map.keys().collect();
-                        inner.insert("$retainKeys".into(), json!(keys));
-                    }
                     patch.insert(key.clone(), inner.into());
                 }
             }
             (Value::Array(before), Value::Array(after)) => match known.filter(|field| field.patch.merge) {
-                Some(field) => lists(&mut patch, key, child.as_ref(), &field.merge_key, before, after, mode),
+                Some(field) => lists(&mut patch, key, child.as_ref(), field, before, after, mode),
                 None if mode.changes && before != after => {
                     patch.insert(key.clone(), after.clone().into());
                 }
@@ -79,15 +78,35 @@ fn diff(ty: Option<&Type>, from: &Value, to: &Value, mode: Mode) -> Map<String, 
     patch
 }
 
+/// Where one field takes the place of another, the patch says which of them stay.
+fn retain(patch: &mut Map<String, Value>, before: &Value, after: &Map<String, Value>) {
+    let goes = |(key, value): (&String, &Value)| !value.is_null() && !after.contains_key(key);
+    if !patch.is_empty() || before.as_object().into_iter().flatten().any(goes) {
+        let mut keys: Vec<&String> = after.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key).collect();
+        keys.sort();
+        if !keys.is_empty() {
+            patch.insert("$retainKeys".into(), json!(keys));
+        }
+    }
+}
+
 fn lists(
     patch: &mut Map<String, Value>,
     key: &str,
     ty: Option<&Type>,
-    merge_key: &str,
+    field: &Field,
     before: &[Value],
     after: &[Value],
     mode: Mode,
 ) {
+    // What is not there yet is sent as a whole.
+    if before.is_empty() {
+        if mode.changes && !after.is_empty() {
+            patch.insert(key.to_owned(), after.into());
+        }
+        return;
+    }
+    let merge_key = &*field.merge_key;
     if merge_key.is_empty() {
         return plain_lists(patch, key, before, after, mode);
     }
@@ -98,6 +117,9 @@ fn lists(
         match find(before, &of(item)) {
             Some(at) => {
                 let mut inner = diff(ty, &before[at], item, mode);
+                if let Some(item) = item.as_object().filter(|_| field.patch.retain_keys) {
+                    retain(&mut inner, &before[at], item);
+                }
                 if !inner.is_empty() {
                     inner.insert(merge_key.to_owned(), of(item));
                     items.push(inner.into());
@@ -108,13 +130,13 @@ fn lists(
         }
     }
     if mode.deletions {
-        for item in before.iter().filter(|item| find(after, &of(item)).is_none()) {
-            items.push(json!({"$patch": "delete", merge_key: of(item)}));
-        }
+        let mut gone: Vec<Value> = before.iter().map(&of).filter(|name| find(after, name).is_none()).collect();
+        gone.sort_by_key(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned));
+        items.extend(gone.into_iter().map(|name| json!({"$patch": "delete", merge_key: name})));
     }
-    let places: Vec<usize> = after.iter().filter_map(|item| find(before, &of(item))).collect();
-    let ordered = places.is_sorted();
-    if mode.order && (!items.is_empty() || !ordered) {
+    let same = before.iter().map(&of).eq(after.iter().map(&of));
+    let changed = mode.changes && (!items.is_empty() || !same);
+    if mode.order && (changed || (mode.deletions && !items.is_empty())) {
         let order: Vec<Value> = after.iter().map(|item| json!({merge_key: of(item)})).collect();
         patch.insert(format!("$setElementOrder/{key}"), order.into());
     }
@@ -127,7 +149,7 @@ fn lists(
 fn plain_lists(patch: &mut Map<String, Value>, key: &str, before: &[Value], after: &[Value], mode: Mode) {
     let added: Vec<Value> = after.iter().filter(|item| mode.changes && !before.contains(item)).cloned().collect();
     let gone: Vec<Value> = before.iter().filter(|item| mode.deletions && !after.contains(item)).cloned().collect();
-    if mode.order && !added.is_empty() {
+    if mode.order && ((mode.changes && before != after) || !gone.is_empty()) {
         patch.insert(format!("$setElementOrder/{key}"), after.into());
     }
     if !added.is_empty() {
@@ -160,11 +182,67 @@ fn join(ty: Option<&Type>, into: &mut Map<String, Value>, from: Map<String, Valu
             }
         }
     }
+    arrange(ty, into);
+}
+
+/// Items stand as their order says, or the server refuses them. What is deleted stands behind.
+fn arrange(ty: Option<&Type>, patch: &mut Map<String, Value>) {
+    let orders: Vec<(String, Value)> = patch
+        .iter()
+        .filter_map(|(key, order)| Some((key.strip_prefix("$setElementOrder/")?.to_owned(), order.clone())))
+        .collect();
+    for (key, order) in orders {
+        let merge_key = field(ty, &key).map(|field| field.merge_key.clone()).unwrap_or_default();
+        let (Some(order), Some(items)) = (order.as_array(), patch.get_mut(&key).and_then(Value::as_array_mut)) else {
+            continue;
+        };
+        let of = |item: &Value| if merge_key.is_empty() { item.clone() } else { item[&*merge_key].clone() };
+        items.sort_by_key(|item| {
+            let stays = item["$patch"] != "delete";
+            let place = order.iter().position(|one| of(one) == of(item)).filter(|_| stays);
+            place.unwrap_or(order.len())
+        });
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn items_stand_in_their_order_when_some_of_them_lose_something() {
+        let gvk = ferry_meta::GroupVersionKind::new("apps", "v1", "Deployment");
+        let ty = ferry_schema::builtin().kind(&gvk).unwrap();
+        let of = |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        let env = |names: &[&str]| -> Vec<Value> { names.iter().map(|n| json!({"name": n, "value": n})).collect() };
+        let before = of(json!([{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1", "env": env(&["X", "Y"])}]));
+        let after = of(json!([{"name": "a", "image": "a:2"}, {"name": "b", "image": "b:1", "env": env(&["Z", "Y"])}]));
+        let patch = three_way(&ty, &before, &after, &before);
+        let containers = &patch["spec"]["template"]["spec"]["containers"];
+        assert_eq!((&containers[0]["name"], &containers[1]["name"]), (&json!("a"), &json!("b")), "{patch}");
+        let names: Vec<&Value> = containers[1]["env"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+        assert_eq!(names, ["Z", "X"], "what is deleted stands behind: {patch}");
+        let text = patch.to_string();
+        let kind = ferry_schema::patch::PatchKind::Strategic;
+        let validation = ferry_schema::Validation::Ignore;
+        let applied = ferry_schema::patch::apply(kind, &ty, &before, text.as_bytes(), validation).unwrap().object;
+        let containers = &applied["spec"]["template"]["spec"]["containers"];
+        assert_eq!((&containers[0]["image"], &containers[1]["image"]), (&json!("a:2"), &json!("b:1")));
+        assert_eq!(containers[1]["env"], json!(env(&["Z", "Y"])));
+    }
+
+    #[test]
+    fn one_source_of_a_volume_takes_the_place_of_another() {
+        let gvk = ferry_meta::GroupVersionKind::new("", "v1", "Pod");
+        let ty = ferry_schema::builtin().kind(&gvk).unwrap();
+        let of = |volume: Value| json!({"spec": {"volumes": [volume]}});
+        let wanted = of(json!({"name": "v", "secret": {"secretName": "s"}}));
+        // Somebody else gave it another source.
+        let live = of(json!({"name": "v", "emptyDir": {}}));
+        let patch = three_way(&ty, &wanted, &wanted, &live);
+        let expected = json!([{"$retainKeys": ["name", "secret"], "name": "v", "secret": {"secretName": "s"}}]);
+        assert_eq!(patch["spec"]["volumes"], expected);
+    }
 
     #[test]
     fn what_is_replaced_is_always_sent() {

@@ -4,7 +4,7 @@ mod apply;
 mod plugins;
 
 pub use apply::apply;
-pub use plugins::Policy;
+pub use plugins::{Policy, cleaned};
 
 use std::path::PathBuf;
 

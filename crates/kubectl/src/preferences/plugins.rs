@@ -77,7 +77,7 @@ fn look_up(command: &str) -> Option<PathBuf> {
 }
 
 /// The path without `.`, `..` and doubled slashes.
-fn cleaned(path: &str) -> String {
+pub fn cleaned(path: &str) -> String {
     let mut out = PathBuf::new();
     for part in Path::new(path).components() {
         match part {

@@ -1,306 +1,303 @@
-//! JSONPath expressions: text to steps.
+//! JSONPath expressions: text to nodes. Mistakes are found where kubectl finds them.
 
 use serde_json::Value;
 
 #[derive(Clone, Debug)]
 pub enum Part {
-    Text(String),
-    Path(Vec<Step>),
-    Range(Vec<Step>),
-    End,
-    /// A word that is neither a path nor a keyword.
-    Unknown(String),
+    Text(Value),
+    Action(Vec<Node>),
 }
 
 #[derive(Clone, Debug)]
-pub enum Step {
-    Root,
-    Current,
+pub enum Node {
     Field(String),
     Wildcard,
     Recursive,
-    Slice { from: Option<i64>, to: Option<i64>, step: Option<i64>, single: bool },
-    Union(Vec<Vec<Step>>),
-    Filter { left: Operand, operator: String, right: Option<Operand> },
+    Slice(Slice),
+    Union(Vec<Vec<Node>>),
+    /// Without a right side: whether there is something on the left.
+    Filter {
+        left: Vec<Node>,
+        operator: String,
+        right: Option<Vec<Node>>,
+    },
+    /// A text stands once, whatever stands before it.
+    Text(Value),
     Literal(Value),
+    /// `range` and `end`; nothing else is known.
+    Word(String),
 }
 
-#[derive(Clone, Debug)]
-pub enum Operand {
-    Path(Vec<Step>),
-    Literal(Value),
+#[derive(Clone, Copy, Debug)]
+pub struct Slice {
+    pub from: Option<i64>,
+    pub to: Option<i64>,
+    pub step: Option<i64>,
+    /// One index alone: `to` was made of `from`.
+    pub single: bool,
 }
 
-/// Where the brace closes that the text begins with.
-pub fn closing(text: &str) -> Option<usize> {
-    let mut quote: Option<char> = None;
-    let mut escaped = false;
-    for (index, c) in text.char_indices().skip(1) {
-        match (quote, c) {
-            _ if escaped => escaped = false,
-            (_, '\\') => escaped = true,
-            (Some(open), c) if open == c => quote = None,
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '}') => return Some(index),
-            _ => {}
+/// Filters and unions stand in each other.
+const DEEPEST: usize = 100;
+
+pub fn parse(text: &str) -> Result<Vec<Part>, String> {
+    let (mut parts, mut reader) = (Vec::new(), Reader { text, at: 0, depth: 0 });
+    while let Some(open) = reader.rest().find('{') {
+        if open > 0 {
+            parts.push(Part::Text(reader.rest()[..open].into()));
         }
+        reader.at += open + 1;
+        parts.push(Part::Action(reader.action()?));
     }
-    None
+    if !reader.rest().is_empty() {
+        parts.push(Part::Text(reader.rest().into()));
+    }
+    Ok(parts)
 }
 
-pub fn action(text: &str) -> Result<Part, String> {
-    let trimmed = text.trim();
-    if trimmed == "end" {
-        return Ok(Part::End);
-    }
-    if let Some(path) = trimmed.strip_prefix("range").filter(|rest| rest.starts_with([' ', '.', '@', '$', '['])) {
-        return Ok(Part::Range(Steps::new(path.trim()).parse()?));
-    }
-    if trimmed.starts_with(['"', '\'']) {
-        return Ok(Part::Text(unquote(trimmed)?));
-    }
-    if !trimmed.is_empty() && trimmed.chars().all(|c| c.is_alphanumeric() || c == '_') {
-        return Ok(Part::Unknown(trimmed.to_owned()));
-    }
-    Ok(Part::Path(Steps::new(trimmed).parse()?))
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
 }
 
-fn unquote(text: &str) -> Result<String, String> {
-    let quote = text.chars().next().unwrap_or('"');
-    let inner = text[1..].strip_suffix(quote).ok_or("unterminated quoted string")?;
-    let mut out = String::new();
-    let mut chars = inner.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => match chars.next() {
-                Some('n') => out.push('\n'),
-                Some('t') => out.push('\t'),
-                Some('r') => out.push('\r'),
-                Some(kind @ ('x' | 'u' | 'U')) => {
-                    let digits = match kind {
-                        'x' => 2,
-                        'u' => 4,
-                        _ => 8,
-                    };
-                    let code: String = chars.by_ref().take(digits).collect();
-                    let found = u32::from_str_radix(&code, 16).ok().filter(|_| code.len() == digits);
-                    out.push(found.and_then(char::from_u32).ok_or("invalid syntax")?);
-                }
-                Some(c) => out.push(c),
-                None => return Err("invalid syntax".into()),
-            },
-            c => out.push(c),
+fn ends_name(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
+}
+
+fn is_word(c: char) -> bool {
+    c == '_' || c.is_alphanumeric()
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let next = self.peek()?;
+        self.at += next.len_utf8();
+        Some(next)
+    }
+
+    /// The nodes of another text, as if it stood in braces.
+    fn inner(&self, text: &str) -> Result<Vec<Node>, String> {
+        if self.depth >= DEEPEST {
+            return Err("too many filters in each other".into());
         }
-    }
-    Ok(out)
-}
-
-struct Steps<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Steps<'a> {
-    fn new(rest: &'a str) -> Self {
-        Self { rest }
+        let text = format!("{text}}}");
+        Reader { text: &text, at: 0, depth: self.depth + 1 }.action()
     }
 
-    fn parse(mut self) -> Result<Vec<Step>, String> {
-        let mut steps = Vec::new();
+    /// Up to and with the brace that ends it.
+    fn action(&mut self) -> Result<Vec<Node>, String> {
+        let mut nodes = Vec::new();
         loop {
-            self.rest = self.rest.trim_start();
-            let Some(c) = self.rest.chars().next() else { return Ok(steps) };
-            match c {
-                '$' => {
-                    self.rest = &self.rest[1..];
-                    steps.push(Step::Root);
-                }
-                '@' => {
-                    self.rest = &self.rest[1..];
-                    steps.push(Step::Current);
-                }
-                '.' => {
-                    self.rest = &self.rest[1..];
-                    if self.rest.starts_with('.') {
-                        steps.push(Step::Recursive);
-                    } else if let Some(step) = self.field() {
-                        steps.push(step);
-                    }
-                }
-                '*' => {
-                    self.rest = &self.rest[1..];
-                    steps.push(Step::Wildcard);
-                }
-                '[' => steps.push(self.brackets()?),
-                '"' | '\'' => {
-                    let end = closing_quote(self.rest).ok_or("unterminated quoted string")?;
-                    steps.push(Step::Literal(unquote(&self.rest[..=end])?.into()));
-                    self.rest = &self.rest[end + 1..];
-                }
-                c if c.is_alphanumeric() || c == '_' => match steps.last() {
-                    Some(Step::Recursive) => steps.extend(self.field()),
-                    _ => {
-                        let end = self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
-                        return Err(format!("unrecognized identifier {}", &self.rest[..end]));
-                    }
-                },
-                c => return Err(format!("unrecognized character in action: U+{:04X} '{c}'", u32::from(c))),
-            }
-        }
-    }
-
-    fn field(&mut self) -> Option<Step> {
-        let mut name = String::new();
-        let mut chars = self.rest.char_indices();
-        let mut end = self.rest.len();
-        while let Some((index, c)) = chars.next() {
-            match c {
-                '\\' => name.extend(chars.next().map(|(_, c)| c)),
-                '.' | '[' | ']' | ' ' | '\t' | '\n' | '@' | '$' | ')' | '(' | '=' | '<' | '>' | '!' | '|' | ','
-                | '{' | '}' => {
-                    end = index;
-                    break;
-                }
-                c => name.push(c),
-            }
-        }
-        self.rest = &self.rest[end..];
-        match &*name {
-            "" => None,
-            "*" => Some(Step::Wildcard),
-            _ => Some(Step::Field(name)),
-        }
-    }
-
-    fn brackets(&mut self) -> Result<Step, String> {
-        let end = closing_bracket(self.rest).ok_or("unterminated array")?;
-        let inner = self.rest[1..end].trim();
-        self.rest = &self.rest[end + 1..];
-        if let Some(filter) = inner.strip_prefix("?(") {
-            return filter_step(filter.strip_suffix(')').ok_or("unterminated filter")?);
-        }
-        let parts = split(inner, ',');
-        if parts.len() > 1 {
-            let all = parts.iter().map(|part| Ok(vec![element(part.trim())?])).collect::<Result<_, String>>()?;
-            return Ok(Step::Union(all));
-        }
-        element(inner)
-    }
-}
-
-fn element(text: &str) -> Result<Step, String> {
-    if text == "*" {
-        return Ok(Step::Wildcard);
-    }
-    if text.starts_with(['"', '\'']) {
-        return Ok(Step::Field(unquote(text)?));
-    }
-    let bad = || format!("invalid array index {text}");
-    let number = |part: &str| match part.trim() {
-        "" => Ok(None),
-        part => part.parse().map(Some).map_err(|_| bad()),
-    };
-    let parts: Vec<&str> = text.split(':').collect();
-    match &*parts {
-        [one] => {
-            Ok(Step::Slice { from: Some(one.trim().parse().map_err(|_| bad())?), to: None, step: None, single: true })
-        }
-        [from, to] => Ok(Step::Slice { from: number(from)?, to: number(to)?, step: None, single: false }),
-        [from, to, step] => {
-            Ok(Step::Slice { from: number(from)?, to: number(to)?, step: number(step)?, single: false })
-        }
-        _ => Err(bad()),
-    }
-}
-
-fn filter_step(text: &str) -> Result<Step, String> {
-    for operator in ["==", "!=", "<=", ">=", "<", ">"] {
-        if let Some(at) = outside_quotes(text, operator) {
-            return Ok(Step::Filter {
-                left: operand(text[..at].trim())?,
-                operator: operator.to_owned(),
-                right: Some(operand(text[at + operator.len()..].trim())?),
-            });
-        }
-    }
-    Ok(Step::Filter { left: operand(text.trim())?, operator: "exists".into(), right: None })
-}
-
-fn operand(text: &str) -> Result<Operand, String> {
-    if text.starts_with(['"', '\'']) {
-        return Ok(Operand::Literal(unquote(text)?.into()));
-    }
-    if text.starts_with(['@', '$', '.']) {
-        return Ok(Operand::Path(Steps::new(text).parse()?));
-    }
-    match serde_json::from_str::<Value>(text) {
-        Ok(value) => Ok(Operand::Literal(value)),
-        Err(_) => Err(format!("unrecognized identifier {text}")),
-    }
-}
-
-fn outside_quotes(text: &str, wanted: &str) -> Option<usize> {
-    let mut quote: Option<char> = None;
-    for (index, c) in text.char_indices() {
-        match quote {
-            Some(open) if c == open => quote = None,
-            Some(_) => {}
-            None if c == '"' || c == '\'' => quote = Some(c),
-            None if text[index..].starts_with(wanted) => return Some(index),
-            None => {}
-        }
-    }
-    None
-}
-
-fn closing_quote(text: &str) -> Option<usize> {
-    let quote = text.chars().next()?;
-    let mut escaped = false;
-    for (index, c) in text.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            c if c == quote => return Some(index),
-            _ => {}
-        }
-    }
-    None
-}
-
-fn closing_bracket(text: &str) -> Option<usize> {
-    let (mut depth, mut quote) = (0usize, None);
-    for (index, c) in text.char_indices() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '[') => depth += 1,
-            (None, ']') => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(index);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
-fn split(text: &str, at: char) -> Vec<String> {
-    let (mut parts, mut quote) = (vec![String::new()], None);
-    for c in text.chars() {
-        match quote {
-            Some(open) if open == c => quote = None,
-            None if c == '"' || c == '\'' => quote = Some(c),
-            None if c == at => {
-                parts.push(String::new());
+            if self.rest().starts_with("[?(") {
+                self.at += 3;
+                nodes.push(self.filter()?);
                 continue;
             }
-            _ => {}
-        }
-        if let Some(last) = parts.last_mut() {
-            last.push(c);
+            if self.rest().starts_with("..") {
+                if matches!(nodes.last(), Some(Node::Recursive)) {
+                    return Err("invalid multiple recursive descent".into());
+                }
+                self.at += 2;
+                nodes.push(Node::Recursive);
+                if self.peek().is_some_and(is_word) {
+                    nodes.push(self.field());
+                }
+                continue;
+            }
+            let begin = self.at;
+            match self.next() {
+                Some('}') => return Ok(nodes),
+                None | Some('\n' | '\r') => return Err("unclosed action".into()),
+                Some(' ' | '@' | '$') => {}
+                Some('[') => self.brackets(&mut nodes)?,
+                Some(quote @ ('"' | '\'')) => nodes.push(Node::Text(self.quoted(begin, quote)?.into())),
+                Some('.') => nodes.push(self.field()),
+                Some(c) if c == '+' || c == '-' || c.is_numeric() => {
+                    while self.peek().is_some_and(|c| c == '.' || c.is_numeric()) {
+                        self.next();
+                    }
+                    nodes.push(Node::Literal(number(&self.text[begin..self.at])?));
+                }
+                Some(c) if is_word(c) => {
+                    while self.peek().is_some_and(|c| !ends_name(c)) {
+                        self.next();
+                    }
+                    nodes.push(match &self.text[begin..self.at] {
+                        "true" => Node::Literal(true.into()),
+                        "false" => Node::Literal(false.into()),
+                        word => Node::Word(word.to_owned()),
+                    });
+                }
+                Some(c) => return Err(format!("unrecognized character in action: {}", shown(c))),
+            }
         }
     }
-    parts
+
+    /// Behind its dot. A backslash keeps what ends a name otherwise.
+    fn field(&mut self) -> Node {
+        let mut name = String::new();
+        while let Some(c) = self.peek().filter(|c| !ends_name(*c)) {
+            self.next();
+            let kept = if c == '\\' { self.next() } else { Some(c) };
+            name.extend(kept.filter(|c| *c != '\\'));
+        }
+        if name == "*" { Node::Wildcard } else { Node::Field(name) }
+    }
+
+    fn quoted(&mut self, begin: usize, quote: char) -> Result<String, String> {
+        let mut before = quote;
+        loop {
+            match self.next() {
+                None | Some('\n') => return Err("unterminated quoted string".into()),
+                Some(c) if c == quote && before != '\\' => break,
+                Some(c) => before = c,
+            }
+        }
+        let text = &self.text[begin..self.at];
+        unquote(&text[1..text.len() - 1], quote).ok_or_else(|| format!("unquote string {text} error invalid syntax"))
+    }
+
+    fn brackets(&mut self, nodes: &mut Vec<Node>) -> Result<(), String> {
+        let end = self.rest().find([']', '\n']).filter(|end| self.rest()[*end..].starts_with(']'));
+        let inner = &self.rest()[..end.ok_or("unterminated array")?];
+        self.at += inner.len() + 1;
+        let inner = if inner == "*" { ":" } else { inner };
+        if inner.contains(',') {
+            let each = inner.split(',').map(|part| self.inner(&format!("[{}]", part.trim_matches(' '))));
+            nodes.push(Node::Union(each.collect::<Result<_, _>>()?));
+            return Ok(());
+        }
+        let key = inner.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).filter(|key| !key.contains('\''));
+        match key {
+            Some(key) => nodes.extend(self.inner(&format!(".{key}"))?),
+            None => nodes.push(Node::Slice(slice(inner)?)),
+        }
+        Ok(())
+    }
+
+    fn filter(&mut self) -> Result<Node, String> {
+        let begin = self.at;
+        let (mut quote, mut closed, mut before) = (None, false, ' ');
+        loop {
+            let c = self.next().filter(|c| *c != '\n').ok_or("unterminated filter")?;
+            match c {
+                '"' | '\'' => match quote {
+                    None => quote = Some(c),
+                    Some(open) => closed |= open == c && before != '\\',
+                },
+                // Of several texts only the first is looked for.
+                ')' if quote.is_none() || closed => break,
+                _ => {}
+            }
+            before = c;
+        }
+        let text = &self.text[begin..self.at - 1];
+        if self.next() != Some(']') {
+            return Err("unclosed array expect ]".into());
+        }
+        let is_operator = |c: char| matches!(c, '!' | '<' | '>' | '=');
+        let compared = text.find(is_operator).filter(|at| *at > 0).and_then(|at| {
+            let behind = &text[at..];
+            let end = behind.find(|c| !is_operator(c)).unwrap_or(behind.len());
+            // Something must be left to compare with.
+            let end = if end == behind.len() { end - 1 } else { end };
+            (end > 0).then(|| (&text[..at], &behind[..end], &behind[end..]))
+        });
+        Ok(match compared {
+            Some((left, operator, right)) => {
+                Node::Filter { left: self.inner(left)?, operator: operator.to_owned(), right: Some(self.inner(right)?) }
+            }
+            None => Node::Filter { left: self.inner(text)?, operator: "exists".into(), right: None },
+        })
+    }
+}
+
+fn number(text: &str) -> Result<Value, String> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if let Ok(whole) = digits.parse::<i64>() {
+        return Ok(whole.into());
+    }
+    let float = digits.parse::<f64>().ok().filter(|_| digits.contains(|c: char| c.is_ascii_digit()));
+    float.map(Value::from).ok_or_else(|| format!("cannot parse number {text}"))
+}
+
+fn slice(text: &str) -> Result<Slice, String> {
+    let bad = || format!("invalid array index {text}");
+    let parts: Vec<&str> = text.split(':').collect();
+    let plain = |part: &&str| part.strip_prefix('-').unwrap_or(part).bytes().all(|c| c.is_ascii_digit());
+    if parts.len() > 3 || !parts.iter().all(plain) {
+        return Err(bad());
+    }
+    let place = |at: usize| match parts.get(at) {
+        None | Some(&"") => Ok(None),
+        Some(part) => part.parse().map(Some).map_err(|_| format!("array index {part} is not a number")),
+    };
+    Ok(Slice { from: place(0)?, to: place(1)?, step: place(2)?, single: parts.len() == 1 })
+}
+
+/// As Go's %#U shows it.
+fn shown(c: char) -> String {
+    match c.is_control() {
+        true => format!("U+{:04X}", u32::from(c)),
+        false => format!("U+{:04X} '{c}'", u32::from(c)),
+    }
+}
+
+/// What a quoted text means, by Go's rules.
+fn unquote(inner: &str, quote: char) -> Option<String> {
+    let mut out = Vec::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.extend(c.encode_utf8(&mut [0; 4]).bytes());
+            continue;
+        }
+        match chars.clone().next()? {
+            kind @ ('x' | 'u' | 'U') => {
+                chars.next();
+                let digits = match kind {
+                    'x' => 2,
+                    'u' => 4,
+                    _ => 8,
+                };
+                let digits: String = chars.by_ref().take(digits).collect();
+                let code = u32::from_str_radix(&digits, 16).ok()?;
+                match kind {
+                    'x' if digits.len() == 2 => out.push(u8::try_from(code).ok()?),
+                    'u' if digits.len() == 4 => out.extend(char::from_u32(code)?.encode_utf8(&mut [0; 4]).bytes()),
+                    'U' if digits.len() == 8 => out.extend(char::from_u32(code)?.encode_utf8(&mut [0; 4]).bytes()),
+                    _ => return None,
+                }
+            }
+            '0'..='7' => {
+                let digits: String = chars.by_ref().take(3).collect();
+                out.push(u8::from_str_radix(&digits, 8).ok().filter(|_| digits.len() == 3)?);
+            }
+            simple => {
+                chars.next();
+                out.push(match simple {
+                    'a' => 7,
+                    'b' => 8,
+                    'f' => 12,
+                    'n' => b'\n',
+                    'r' => b'\r',
+                    't' => b'\t',
+                    'v' => 11,
+                    '\\' => b'\\',
+                    other if other == quote => u8::try_from(other).ok()?,
+                    _ => return None,
+                });
+            }
+        }
+    }
+    Some(String::from_utf8_lossy(&out).into_owned())
 }

@@ -1,6 +1,7 @@
 //! How objects are shown: `-o` and what goes with it.
 
 pub mod columns;
+mod format;
 pub mod go_value;
 pub mod jsonpath;
 mod jsonpath_parse;

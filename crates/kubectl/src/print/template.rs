@@ -15,6 +15,9 @@ pub struct Template {
     strict: bool,
 }
 
+/// A range over a number ends before memory does.
+const MOST_TURNS: u64 = 1 << 20;
+
 /// A template may call itself.
 const DEEPEST: usize = 200;
 
@@ -23,8 +26,9 @@ impl Template {
         let parsed = template_parse::parse(text)
             .and_then(|parsed| {
                 let line = |(at, why)| (line_and_column(text, at).0, why);
-                check(&parsed.main).map_err(line)?;
-                parsed.named.values().try_for_each(|nodes| check(nodes)).map_err(line)?;
+                check(&parsed.main, &mut vec!["$".to_owned()]).map_err(line)?;
+                let each = |nodes: &Vec<Node>| check(nodes, &mut vec!["$".to_owned()]);
+                parsed.named.values().try_for_each(each).map_err(line)?;
                 Ok(parsed)
             })
             .map_err(|(line, why)| {
@@ -57,36 +61,47 @@ impl Template {
     }
 }
 
-/// A function that is not known is told before anything is printed.
-fn check(nodes: &[Node]) -> Result<(), (usize, String)> {
-    fn pipe(pipe_: &Pipe) -> Result<(), (usize, String)> {
-        for placed in pipe_.calls.iter().flatten() {
-            match &placed.term {
-                Term::Function(name) if !FUNCTIONS.contains(&&**name) => {
-                    return Err((placed.at, format!("function {} not defined", crate::text::quote(name))));
-                }
-                Term::Group(inner, _) => pipe(inner)?,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
+/// A function or a variable that is not known is told before anything is printed.
+fn check(nodes: &[Node], known: &mut Vec<String>) -> Result<(), (usize, String)> {
+    let around = known.len();
     for node in nodes {
+        let begin = known.len();
         match node {
             Node::Text(_) | Node::Break | Node::Continue => {}
-            Node::Print(p) => pipe(p)?,
-            Node::Call { pipe: p, .. } => p.as_ref().map_or(Ok(()), pipe)?,
-            Node::If { pipe: p, then, otherwise } | Node::With { pipe: p, then, otherwise } => {
-                pipe(p)?;
-                check(then)?;
-                check(otherwise)?;
+            Node::Print(p) => check_pipe(p, known)?,
+            Node::Call { pipe: p, .. } => {
+                p.as_ref().map_or(Ok(()), |p| check_pipe(p, known))?;
+                known.truncate(begin);
             }
-            Node::Range { pipe: p, each, otherwise } => {
-                pipe(p)?;
-                check(each)?;
-                check(otherwise)?;
+            Node::If { pipe: p, then, otherwise }
+            | Node::With { pipe: p, then, otherwise }
+            | Node::Range { pipe: p, each: then, otherwise } => {
+                check_pipe(p, known)?;
+                check(then, known)?;
+                check(otherwise, known)?;
+                known.truncate(begin);
             }
         }
+    }
+    known.truncate(around);
+    Ok(())
+}
+
+fn check_pipe(pipe: &Pipe, known: &mut Vec<String>) -> Result<(), (usize, String)> {
+    for placed in pipe.calls.iter().flatten() {
+        match &placed.term {
+            Term::Function(name) if !FUNCTIONS.contains(&&**name) => {
+                return Err((placed.at, format!("function {} not defined", crate::text::quote(name))));
+            }
+            Term::Variable(name, _) if !known.contains(name) => {
+                return Err((placed.at, format!("undefined variable {}", crate::text::quote(name))));
+            }
+            Term::Group(inner, _) => check_pipe(inner, known)?,
+            _ => {}
+        }
+    }
+    if !pipe.assign {
+        known.extend(pipe.names.iter().cloned());
     }
     Ok(())
 }
@@ -147,8 +162,8 @@ impl Run<'_> {
                     flow
                 }
                 Node::Range { pipe, each, otherwise } => self.range(pipe, each, otherwise, dot)?,
-                Node::Call { name, pipe } => {
-                    self.template(name, pipe.as_ref(), dot)?;
+                Node::Call { name, pipe, at } => {
+                    self.template(name, *at, pipe.as_ref(), dot)?;
                     Flow::On
                 }
                 Node::Break => Flow::Break,
@@ -162,7 +177,7 @@ impl Run<'_> {
     }
 
     /// Another template sees its argument and no variables of this one.
-    fn template(&mut self, name: &str, pipe: Option<&Pipe>, dot: &Slot) -> Result<(), String> {
+    fn template(&mut self, name: &str, at: usize, pipe: Option<&Pipe>, dot: &Slot) -> Result<(), String> {
         let value = match pipe {
             Some(pipe) => self.pipe(pipe, dot)?,
             None => None,
@@ -173,12 +188,12 @@ impl Run<'_> {
             None if name == "output" => &named.main,
             None => {
                 let (why, shown) = (crate::text::quote(name), format!("{{{{template {}}}}}", crate::text::quote(name)));
-                return Err(self.fault(pipe.map_or(0, place_of), &shown, &format!("template {why} not defined")));
+                return Err(self.fault(at, &shown, &format!("template {why} not defined")));
             }
         };
         if self.depth >= DEEPEST {
             let shown = format!("{{{{template {}}}}}", crate::text::quote(name));
-            return Err(self.fault(pipe.map_or(0, place_of), &shown, "exceeded maximum template depth"));
+            return Err(self.fault(at, &shown, "exceeded maximum template depth"));
         }
         self.depth += 1;
         let outside = std::mem::replace(&mut self.variables, vec![("$".to_owned(), value.clone())]);
@@ -195,6 +210,14 @@ impl Run<'_> {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(items)) => items.into_iter().enumerate().map(|(at, item)| (at.into(), item)).collect(),
             Some(Value::Object(map)) => map.into_iter().map(|(key, value)| (key.into(), value)).collect(),
+            Some(Value::Number(number)) if number.is_u64() => {
+                let count = number.as_u64().unwrap_or_default();
+                if count > MOST_TURNS {
+                    let calls: Vec<String> = pipe.calls.iter().map(|call| template_parse::shown(call)).collect();
+                    return Err(self.fault(place_of(pipe), &calls.join(" | "), "too many turns"));
+                }
+                (0..count).map(|turn| (turn.into(), turn.into())).collect()
+            }
             Some(other) => {
                 let why = format!("range can't iterate over {}", show(&other));
                 let calls: Vec<String> = pipe.calls.iter().map(|call| template_parse::shown(call)).collect();
@@ -248,12 +271,31 @@ impl Run<'_> {
         let Some((first, rest)) = call.split_first() else { return Ok(None) };
         if let Term::Function(name) = &first.term {
             let mut arguments = rest.iter().map(|term| self.term(term, dot)).collect::<Result<Vec<_>, _>>()?;
+            let piped = last.is_some();
             arguments.extend(last);
-            return function(name, &arguments).map_err(|why| {
+            if name == "base64decode"
+                && let [argument] = &*arguments
+                && !matches!(argument, Some(Value::String(_)))
+            {
+                let why = match argument {
+                    None | Some(Value::Null) => "invalid value; expected string".to_owned(),
+                    Some(value) => {
+                        format!("wrong type for value; expected string; got {}", ferry_schema::go_type(value))
+                    }
+                };
+                let at = rest.first().filter(|_| !piped).unwrap_or(first);
+                return Err(self.fault(at.at, &at.shown, &why));
+            }
+            let names: Vec<&'static str> =
+                arguments.iter().enumerate().map(|(at, slot)| type_name(rest.get(at), slot)).collect();
+            return function(name, &arguments, &names).map_err(|why| {
                 // The number of arguments is looked at before the function is called.
                 let shown = if why.starts_with("wrong number") { name.clone() } else { template_parse::shown(call) };
                 self.fault(first.at, &shown, &why)
             });
+        }
+        if rest.is_empty() && matches!(first.term, Term::Literal(Value::Null)) {
+            return Err(self.fault(first.at, &first.shown, "nil is not a command"));
         }
         if !rest.is_empty() || last.is_some() {
             let why = match &first.term {
@@ -280,7 +322,7 @@ impl Run<'_> {
             }
             Term::Group(pipe, path) => (self.pipe(pipe, dot)?, path),
             Term::Function(name) => {
-                return function(name, &[]).map_err(|why| self.fault(placed.at, &placed.shown, &why));
+                return function(name, &[], &[]).map_err(|why| self.fault(placed.at, &placed.shown, &why));
             }
         };
         walk(value, path, strict).map_err(|why| self.fault(placed.at, &placed.shown, &why))
@@ -290,6 +332,24 @@ impl Run<'_> {
     fn fault(&self, at: usize, shown: &str, why: &str) -> String {
         let (line, column) = line_and_column(&self.template.text, at);
         format!("template: output:{line}:{column}: executing {} at <{shown}>: {why}", crate::text::quote(&self.name))
+    }
+}
+
+/// What Go calls the type of an argument.
+fn type_name(term: Option<&Placed>, slot: &Slot) -> &'static str {
+    let is_length = |pipe: &Pipe| {
+        let last = pipe.calls.last().and_then(|call| call.first());
+        last.is_some_and(|first| matches!(&first.term, Term::Function(name) if name == "len"))
+    };
+    let of_template = match term.map(|placed| &placed.term) {
+        Some(Term::Literal(_)) => true,
+        Some(Term::Group(pipe, path)) => path.is_empty() && is_length(pipe),
+        _ => false,
+    };
+    match slot {
+        Some(Value::Number(number)) if of_template && !number.is_f64() => "int",
+        Some(value) => ferry_schema::go_type(value),
+        None => "<nil>",
     }
 }
 
@@ -343,6 +403,11 @@ mod tests {
             (r#"{{block "n" .metadata}}{{.name}}{{end}}{{template "n" .metadata}}"#, "aa"),
             (r#"{{define "x"}}{{$}}{{end}}{{template "x"}}"#, "<no value>"),
             (r#"{{html "<a href='x'>&\"</a>"}}"#, "&lt;a href=&#39;x&#39;&gt;&amp;&#34;&lt;/a&gt;"),
+            ("{{range 3}}x{{end}}{{range $i := 2}}{{$i}}{{end}}", "xxx01"),
+            ("{{0x10}} {{1_000}} {{-3}}", "16 1000 -3"),
+            ("{{eq .n 4 3}} {{eq .nope nil}} {{ne .metadata.name \"a\"}} {{gt .n 2}}", "true true false true"),
+            ("{{print \"a\" 1 2 nil}} {{print .nope}}", "a1 2 <nil> <nil>"),
+            ("{{printf \"%d %s\" .n .n}}", "3 %!s(int64=3)"),
             (r#"{{"it's \"<b>\"\n" | js}}"#, r#"it\'s \"\u003Cb\u003E\"\u000A"#),
         ] {
             assert_eq!(Template::parse(template).unwrap().print(&object).unwrap(), expected, "{template}");
@@ -362,6 +427,28 @@ mod tests {
         ] {
             let said = Template::parse(template).unwrap().print(&object).unwrap_err().inner();
             assert!(said.contains(&format!("template: output{why}")), "{said}");
+        }
+        for (template, why) in [
+            ("{{$x}}", "output:1: undefined variable \"$x\""),
+            ("{{if $y := .n}}{{end}}{{$y}}", "output:1: undefined variable \"$y\""),
+            ("{{\"open}}", "output:1: unterminated quoted string"),
+            ("{{`open}}", "output:1: unterminated raw quoted string"),
+            ("{{1x}}", "output:1: bad number syntax: \"1x\""),
+        ] {
+            let said = Template::parse(template).unwrap_err().inner();
+            assert!(said.ends_with(why), "{said}");
+        }
+        for (template, why) in [
+            ("{{gt .n 2.5}}", "error calling gt: incompatible types for comparison: int64 and float64"),
+            ("{{eq .metadata.name 3}}", "error calling eq: incompatible types for comparison: string and int"),
+            ("{{.nope | base64decode}}", "at <base64decode>: invalid value; expected string"),
+            (
+                "a{{template \"x\"}}",
+                "output:1:12: executing \"output\" at <{{template \"x\"}}>: template \"x\" not defined",
+            ),
+        ] {
+            let said = Template::parse(template).unwrap().print(&object).unwrap_err().inner();
+            assert!(said.ends_with(why), "{said}");
         }
         let said = Template::parse("{{.nope}}").unwrap().strict(true).print(&object).unwrap_err().inner();
         assert!(said.ends_with(r#"at <.nope>: map has no entry for key "nope""#), "{said}");

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::format::{Typed, sprintf};
 use super::go_value::show;
 
 /// None is Go's "no value": a key that is not there.
@@ -49,7 +50,35 @@ pub fn display(value: &Slot) -> String {
     }
 }
 
-pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
+/// Numbers and texts have an order.
+fn has_order(slot: &Slot) -> bool {
+    matches!(slot, Some(Value::Number(_) | Value::String(_)))
+}
+
+fn unlike(name: &str, (_, one): Typed<'_>, (_, other): Typed<'_>) -> String {
+    format!("error calling {name}: incompatible types for comparison: {one} and {other}")
+}
+
+/// Nothing equals nothing, and only that; values of two kinds cannot be compared.
+fn equal(name: &str, one: Typed<'_>, other: Typed<'_>) -> Result<bool, String> {
+    let (a, b) = (one.0.as_ref().filter(|a| !a.is_null()), other.0.as_ref().filter(|b| !b.is_null()));
+    match (a, b) {
+        (None, None) => Ok(true),
+        (None, Some(_)) | (Some(_), None) => Ok(false),
+        (Some(Value::Number(a)), Some(Value::Number(b))) if a.is_f64() == b.is_f64() => Ok(a == b),
+        (Some(Value::String(a)), Some(Value::String(b))) => Ok(a == b),
+        (Some(Value::Bool(a)), Some(Value::Bool(b))) => Ok(a == b),
+        (Some(value @ (Value::Array(_) | Value::Object(_))), Some(Value::Array(_) | Value::Object(_))) => {
+            Err(format!("error calling {name}: non-comparable type {}: {}", show(value), ferry_schema::go_type(value)))
+        }
+        _ => Err(unlike(name, one, other)),
+    }
+}
+
+/// `names` are what Go calls the types of the arguments: a number of the template is not of the type that an object's has.
+pub fn function(name: &str, arguments: &[Slot], names: &[&'static str]) -> Result<Slot, String> {
+    let typed: Vec<Typed<'_>> = arguments.iter().zip(names.iter().copied()).collect();
+    let plain = |value: &Slot| value.as_ref().map_or_else(|| "<nil>".to_owned(), show);
     let text = |value: &Slot| display(value);
     let need = |count: usize| match arguments.len() >= count {
         true => Ok(()),
@@ -77,24 +106,33 @@ pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
                 None | Some(Value::Null) => {
                     return Err("error calling len: reflect: call of reflect.Value.Type on zero Value".into());
                 }
-                Some(Value::Number(_)) => return Err("error calling len: len of type int".into()),
-                Some(Value::Bool(_)) => return Err("error calling len: len of type bool".into()),
+                Some(_) => return Err(format!("error calling len: len of type {}", names.first().unwrap_or(&"<nil>"))),
             }
         }
         "eq" => {
             need(2)?;
-            arguments[1..].iter().any(|other| *other == arguments[0]).into()
+            for other in &typed[1..] {
+                if equal(name, typed[0], *other)? {
+                    return Ok(Some(true.into()));
+                }
+            }
+            false.into()
         }
         "ne" => {
             exactly(2)?;
-            (arguments[0] != arguments[1]).into()
+            (!equal(name, typed[0], typed[1])?).into()
         }
         "lt" | "le" | "gt" | "ge" => {
             exactly(2)?;
             let order = match (&arguments[0], &arguments[1]) {
-                (Some(Value::Number(a)), Some(Value::Number(b))) => a.as_f64().partial_cmp(&b.as_f64()),
+                (Some(Value::Number(a)), Some(Value::Number(b))) if a.is_f64() == b.is_f64() => {
+                    a.as_f64().partial_cmp(&b.as_f64())
+                }
                 (Some(Value::String(a)), Some(Value::String(b))) => Some(a.cmp(b)),
-                _ => return Err(format!("error calling {name}: incompatible types for comparison")),
+                (a, b) if !has_order(a) || !has_order(b) => {
+                    return Err(format!("error calling {name}: invalid type for comparison"));
+                }
+                _ => return Err(unlike(name, typed[0], typed[1])),
             };
             let order = order.ok_or("incompatible types for comparison")?;
             match name {
@@ -119,14 +157,14 @@ pub fn function(name: &str, arguments: &[Slot]) -> Result<Slot, String> {
                 if index > 0 && !is_text(argument) && !is_text(&arguments[index - 1]) {
                     out.push(' ');
                 }
-                out.push_str(&text(argument));
+                out.push_str(&plain(argument));
             }
             out.into()
         }
-        "println" => (arguments.iter().map(text).collect::<Vec<_>>().join(" ") + "\n").into(),
+        "println" => (arguments.iter().map(plain).collect::<Vec<_>>().join(" ") + "\n").into(),
         "printf" => {
             need(1)?;
-            format(&text(&arguments[0]), &arguments[1..]).into()
+            sprintf(&text(&arguments[0]), &typed[1..]).into()
         }
         "exists" => {
             need(1)?;
@@ -189,6 +227,10 @@ fn sliced(value: &Slot, places: &[Slot]) -> Result<Value, String> {
     }
 }
 
+fn type_of(slot: &Slot) -> &'static str {
+    slot.as_ref().map_or("<nil>", ferry_schema::go_type)
+}
+
 fn index(value: Slot, key: &Slot) -> Result<Slot, String> {
     Ok(match (value, key) {
         (Some(Value::Object(mut map)), Some(Value::String(key))) => map.remove(key),
@@ -201,45 +243,17 @@ fn index(value: Slot, key: &Slot) -> Result<Slot, String> {
             Some(found.ok_or_else(|| format!("error calling index: index out of range: {at}"))?)
         }
         (None | Some(Value::Null), _) => return Err("error calling index: index of untyped nil".into()),
-        _ => return Err("error calling index: can't index item".into()),
+        (Some(Value::Object(_)), key) => {
+            return Err(format!("error calling index: value has type {}; should be string", type_of(key)));
+        }
+        (Some(Value::Array(_) | Value::String(_)), key) => {
+            return Err(format!("error calling index: cannot index slice/array with type {}", type_of(key)));
+        }
+        (Some(other), _) => {
+            let kind = ferry_schema::go_type(&other);
+            return Err(format!("error calling index: can't index item of type {kind}"));
+        }
     })
-}
-
-/// %s, %v, %d, %q and their widths.
-fn format(pattern: &str, arguments: &[Slot]) -> String {
-    let (mut out, mut rest) = (String::new(), arguments.iter());
-    let mut chars = pattern.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        let mut width = String::new();
-        while let Some(c) = chars.peek().filter(|c| c.is_ascii_digit() || matches!(c, '-' | '.' | '+')) {
-            width.push(*c);
-            chars.next();
-        }
-        match chars.next() {
-            Some('%') => out.push('%'),
-            Some(verb) => {
-                let Some(value) = rest.next() else {
-                    out.push_str(&format!("%!{verb}(MISSING)"));
-                    continue;
-                };
-                let text = if verb == 'q' { crate::text::quote(&display(value)) } else { display(value) };
-                let wide: i64 = width.split('.').next().unwrap_or_default().parse().unwrap_or(0);
-                let size = usize::try_from(wide.unsigned_abs()).unwrap_or(0).min(4096);
-                let zeros = width.starts_with('0') && verb == 'd';
-                out.push_str(&match wide < 0 {
-                    true => format!("{text:<size$}"),
-                    false if zeros => format!("{text:0>size$}"),
-                    false => format!("{text:>size$}"),
-                });
-            }
-            None => out.push_str("%!(NOVERB)"),
-        }
-    }
-    out
 }
 
 pub fn html_escaped(text: &str) -> String {

@@ -27,6 +27,8 @@ pub enum Node {
     Call {
         name: String,
         pipe: Option<Pipe>,
+        /// Where the name stands.
+        at: usize,
     },
     Break,
     Continue,
@@ -121,7 +123,7 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, String> {
         if !before.is_empty() {
             found.push(Token::Text(before.to_owned()));
         }
-        let close = end_of_action(inside).ok_or("unclosed action")?;
+        let close = end_of_action(inside)?;
         let mut action = &inside[..close];
         trim = action.ends_with(" -");
         if trim {
@@ -140,7 +142,7 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, String> {
     Ok(found)
 }
 
-fn end_of_action(text: &str) -> Option<usize> {
+fn end_of_action(text: &str) -> Result<usize, &'static str> {
     let mut quote: Option<char> = None;
     let mut escaped = false;
     for (index, c) in text.char_indices() {
@@ -150,11 +152,15 @@ fn end_of_action(text: &str) -> Option<usize> {
             Some(open) if c == open => quote = None,
             Some(_) => {}
             None if c == '"' || c == '`' => quote = Some(c),
-            None if text[index..].starts_with("}}") => return Some(index),
+            None if text[index..].starts_with("}}") => return Ok(index),
             None => {}
         }
     }
-    None
+    Err(match quote {
+        Some('"') => "unterminated quoted string",
+        Some(_) => "unterminated raw quoted string",
+        None => "unclosed action",
+    })
 }
 
 struct Reader<'a> {
@@ -186,6 +192,7 @@ impl<'a> Reader<'a> {
             };
             self.line = line_and_column(self.text, place(self.text, action)).0;
             let (word, rest) = action.split_once(char::is_whitespace).unwrap_or((action, ""));
+            let at = place(self.text, rest.trim_start());
             match word {
                 "end" | "else" => {
                     self.depth -= 1;
@@ -206,7 +213,7 @@ impl<'a> Reader<'a> {
                     }
                     let pipe = Some(Terms::new(self.text, rest)?.whole()?);
                     self.define(name.clone())?;
-                    nodes.push(Node::Call { name, pipe });
+                    nodes.push(Node::Call { name, pipe, at });
                 }
                 "template" => {
                     let (name, rest) = name_of(word, rest)?;
@@ -214,7 +221,7 @@ impl<'a> Reader<'a> {
                         "" => None,
                         rest => Some(Terms::new(self.text, rest)?.whole()?),
                     };
-                    nodes.push(Node::Call { name, pipe });
+                    nodes.push(Node::Call { name, pipe, at });
                 }
                 "break" | "continue" if rest.trim().is_empty() => {
                     if self.ranges == 0 {
@@ -254,6 +261,7 @@ impl<'a> Reader<'a> {
             Some("end") => Vec::new(),
             Some("else") => match self.block()? {
                 (nodes, Some("end")) => nodes,
+                (_, Some(_)) => return Err("expected end; found {{else}}".into()),
                 _ => return Err("unexpected EOF".into()),
             },
             Some(other) => {
@@ -283,6 +291,28 @@ fn name_of<'a>(word: &str, text: &'a str) -> Result<(String, &'a str), String> {
         return Err(format!("missing value for {word} clause"));
     };
     Ok((text[1..=end].to_owned(), text[end + 2..].trim()))
+}
+
+/// As Go writes numbers: with underscores, in other bases, with an exponent.
+fn number(word: &str) -> Option<Value> {
+    let (negative, digits) = match word.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, word.strip_prefix('+').unwrap_or(word)),
+    };
+    let digits = digits.replace('_', "").to_ascii_lowercase();
+    let base = |prefix: &str, radix: u32| {
+        digits.strip_prefix(prefix).and_then(|digits| i64::from_str_radix(digits, radix).ok())
+    };
+    let octal = || digits.strip_prefix('0').and_then(|digits| i64::from_str_radix(digits, 8).ok());
+    let whole = base("0x", 16).or_else(|| base("0b", 2)).or_else(|| base("0o", 8)).or_else(octal);
+    let whole = whole.or_else(|| digits.parse().ok());
+    if let Some(whole) = whole {
+        return Some(Value::from(if negative { -whole } else { whole }));
+    }
+    let float: f64 = digits.parse().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()))?;
+    let float = if negative { -float } else { float };
+    // One without a fraction is a whole number where one is needed.
+    serde_json::Number::from_f64(float).map(Value::Number)
 }
 
 struct Terms<'a> {
@@ -428,8 +458,8 @@ impl<'a> Terms<'a> {
             },
             Some('.') if word == "." => Term::Dot,
             Some('.') => Term::Field(fields(word)),
-            Some(c) if c.is_ascii_digit() || c == '-' => {
-                Term::Literal(serde_json::from_str(word).map_err(|_| format!("bad number syntax: {word}"))?)
+            Some(c) if c.is_ascii_digit() || (matches!(c, '-' | '+') && word.len() > 1) => {
+                Term::Literal(number(word).ok_or_else(|| format!("bad number syntax: {}", crate::text::quote(word)))?)
             }
             _ => match word {
                 "true" => Term::Literal(true.into()),

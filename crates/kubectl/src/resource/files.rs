@@ -150,19 +150,29 @@ pub fn documents(body: &[u8]) -> Result<Vec<Value>, String> {
 /// The documents before the first that cannot be read, and why it cannot.
 fn documents_until_wrong(body: &[u8]) -> (Vec<Value>, Option<String>) {
     let start = body.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(body.len());
+    let mut values = Vec::new();
+    let mut rest = body;
     if body.get(start) == Some(&b'{') {
         let mut found = Vec::new();
         let mut stream = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
         loop {
+            let behind = stream.byte_offset();
             match stream.next() {
                 Some(Ok(value)) => found.push(value),
+                Some(Err(error)) if error.is_eof() => return (found, Some("unexpected EOF".to_owned())),
                 Some(Err(_)) if found.is_empty() => break,
+                // JSON documents may stand between the lines that stand between YAML documents.
+                Some(Err(_)) if body[behind..].trim_ascii_start().starts_with(b"---") => {
+                    values = found;
+                    rest = &body[behind..];
+                    break;
+                }
                 Some(Err(error)) => return (found, Some(error.to_string())),
                 None => return (found, None),
             }
         }
     }
-    let text = String::from_utf8_lossy(body);
+    let text = String::from_utf8_lossy(rest);
     let mut parts = Vec::new();
     let mut part = String::new();
     for line in text.split_inclusive('\n') {
@@ -173,7 +183,6 @@ fn documents_until_wrong(body: &[u8]) -> (Vec<Value>, Option<String>) {
         }
     }
     parts.push(part);
-    let mut values = Vec::new();
     for part in parts {
         match ferry_schema::yaml::parse_value(part.as_bytes()) {
             Ok((Value::Null, _)) => {}
@@ -339,4 +348,27 @@ async fn settle(context: &Context, object: &mut Value) -> Result<String> {
         )));
     }
     Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_and_yaml_may_stand_in_one_file() {
+        let read = |text: &str| {
+            let (values, wrong) = documents_until_wrong(text.as_bytes());
+            (values.iter().map(|value| value["a"].to_string()).collect::<Vec<_>>().join(" "), wrong)
+        };
+        for (text, found, wrong) in [
+            ("{\"a\":1}\n{\"a\":2}", "1 2", None),
+            ("{\"a\":1}\n---\na: 2\n---\n{\"a\":3}\n", "1 2 3", None),
+            ("{a: 1}\n---\na: 2\n", "1 2", None),
+            ("{\"a\":1}\n{\"a\":", "1", Some("unexpected EOF")),
+            ("{\"a\":", "", Some("unexpected EOF")),
+        ] {
+            assert_eq!(read(text), (found.to_owned(), wrong.map(str::to_owned)), "{text}");
+        }
+        assert!(read("{\"a\":1}\nnonsense").1.is_some());
+    }
 }

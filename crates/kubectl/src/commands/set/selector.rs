@@ -13,7 +13,12 @@ pub const COMMAND: Command = leaf(
     "selector",
     "(-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version]",
     "Set the selector on a resource",
-    || super::flags(&[super::record::FLAG, text("resource-version", "Only if this is the resource's version.")]),
+    || {
+        let own = [super::record::FLAG, text("resource-version", "Only if this is the resource's version.")];
+        let mut flags = super::common::recursive(super::flags(&own));
+        flags.retain(|flag| flag.name != "kustomize");
+        flags
+    },
     |c| Box::pin(run(c)),
 );
 
@@ -79,7 +84,11 @@ fn parse(text: &str) -> Result<Map<String, Value>> {
                 labels.insert(requirement.key.clone(), value.clone().into())
             }
             _ => {
-                let all: Vec<String> = selector.requirements().iter().map(shown).collect();
+                // Where the text names a set, what equals one value is shown among the labels, and not here.
+                let is_set = |one: &&ferry_meta::selector::Requirement| {
+                    one.operator != Operator::In || one.values.len() != 1 || text.contains(&format!("{} in ", one.key))
+                };
+                let all: Vec<String> = selector.requirements().iter().filter(is_set).map(shown).collect();
                 return Err(Error::say(format!("match expression [{}] not supported on this object", all.join(" "))));
             }
         };

@@ -13,7 +13,7 @@ use crate::session::Context;
 
 pub const COMMAND: Command = leaf(
     "subject",
-    "(-f FILENAME | TYPE NAME) [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname]",
+    "(-f FILENAME | TYPE NAME) [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [--dry-run=server|client|none]",
     "Update the user, group, or service account in a role binding or cluster role binding",
     || {
         super::flags(&[
