@@ -7,7 +7,7 @@
 . "$(dirname "$0")/common.sh"
 need_root
 cd "$top"
-parts=${PART:-store api hand gate routes wires services dns fleet node controllers scheduler}
+parts=${PART:-store api quorum hand gate routes wires services dns fleet node controllers scheduler}
 for part in $parts; do [ -f "hack/bench/$part.sh" ] || fail "there is no part '$part' of the bench; there are: $(cd hack/bench && echo *.sh | sed 's/\.sh//g')"; done
 "$top/hack/setup.sh" --test
 export PATH="$cache/etcd/usr/bin:$PATH"
@@ -15,7 +15,7 @@ if [ -n "${FERRY:-}" ]; then
   ferry=$(realpath "$FERRY"); [ -x "$ferry" ] || fail "FERRY=$FERRY is no program"
 else
   say "building"
-  cargo build --release --quiet -p ferry -p ferry-bridge -p ferry-policy --bin ferry --example load --example controllers --example attach --example policies
+  cargo build --release --quiet -p ferry -p ferry-bridge -p ferry-policy -p ferry-store --bin ferry --example load --example controllers --example attach --example policies --example puts
   ferry="$CARGO_TARGET_DIR/release/ferry"
 fi
 examples=${EXAMPLES:-$(dirname "$ferry")/examples}

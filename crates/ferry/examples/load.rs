@@ -1,6 +1,7 @@
 //! A load generator for `make bench`: requests over kept connections against any API server, figures as JSON lines.
 //!
-//! `load --server 127.0.0.1:6443 --token T [--connections 32] [--count 5000]`. Certificates are not checked: it is for loopback.
+//! `load --server 127.0.0.1:6443[,…] --token T [--connections 32] [--count 5000]`: the connections are shared out among the servers.
+//! Certificates are not checked: it is for loopback.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +18,8 @@ use rustls::pki_types::ServerName;
 
 #[derive(Parser, Clone)]
 struct Options {
-    #[arg(long)]
-    server: SocketAddr,
+    #[arg(long, required = true, value_delimiter = ',')]
+    server: Vec<SocketAddr>,
     #[arg(long)]
     token: String,
     #[arg(long, default_value_t = 32)]
@@ -69,11 +70,11 @@ where
     let next = AtomicUsize::new(0);
     let bytes = AtomicUsize::new(0);
     let mut open = Vec::new();
-    for _ in 0..connections {
-        open.push(connect(options).await?);
+    for server in options.server.iter().cycle().take(connections) {
+        open.push((*server, connect(*server).await?));
     }
     let begin = Instant::now();
-    let workers = open.into_iter().map(|mut connection| {
+    let workers = open.into_iter().map(|(server, mut connection)| {
         let (next, bytes, request) = (&next, &bytes, &request);
         async move {
             let mut times = Vec::new();
@@ -83,7 +84,7 @@ where
                     return Ok::<_, anyhow::Error>(times);
                 }
                 let start = Instant::now();
-                let size = send(options, &mut connection, request(n)).await?;
+                let size = send(server, &options.token, &mut connection, request(n)).await?;
                 bytes.fetch_add(size, Ordering::Relaxed);
                 times.push(start.elapsed());
             }
@@ -103,11 +104,11 @@ where
     Ok(())
 }
 
-async fn connect(options: &Options) -> Result<Connection> {
-    let stream = tokio::net::TcpStream::connect(options.server).await.context("cannot connect")?;
+async fn connect(server: SocketAddr) -> Result<Connection> {
+    let stream = tokio::net::TcpStream::connect(server).await.context("cannot connect")?;
     stream.set_nodelay(true)?;
     let stream = tokio_rustls::TlsConnector::from(ferry_tls::unverified_client()?)
-        .connect(ServerName::from(options.server.ip()), stream)
+        .connect(ServerName::from(server.ip()), stream)
         .await?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     #[expect(clippy::disallowed_methods, reason = "ends with its connection")]
@@ -116,7 +117,8 @@ async fn connect(options: &Options) -> Result<Connection> {
 }
 
 async fn send(
-    options: &Options,
+    server: SocketAddr,
+    token: &str,
     connection: &mut Connection,
     request: (Method, String, &str, String),
 ) -> Result<usize> {
@@ -125,8 +127,8 @@ async fn send(
     let request = Request::builder()
         .method(method)
         .uri(&path)
-        .header("host", options.server.to_string())
-        .header("authorization", format!("Bearer {}", options.token))
+        .header("host", server.to_string())
+        .header("authorization", format!("Bearer {token}"))
         .header("content-type", kind)
         .body(Full::new(Bytes::from(body)))?;
     let answer = connection.send_request(request).await?;
