@@ -295,12 +295,12 @@ impl Allocation {
     /// Addresses and ports are taken before a Service is made: who asks for some that are taken is told so, even where the name
     /// is taken too.
     pub(crate) async fn check_free(&self, core: &Core, row: &Resource, service: &Value) -> Result<(), ApiError> {
-        let given = self.taken_addresses.difference(&self.chosen_addresses);
+        let given = self.addresses.taken.difference(&self.addresses.chosen);
         let addresses = given.map(|address| format!("{ADDRESS_PREFIX}{address}"));
         let in_order = object::items(service, "/spec/ports").iter().filter_map(|entry| entry.get("nodePort")?.as_i64());
-        let ports = in_order.filter(|port| self.taken_ports.contains(port) && !self.chosen_ports.contains(port));
-        let health = self.taken_ports.contains(&health_port(service)).then(|| health_port(service));
-        let health = health.filter(|port| !self.chosen_ports.contains(port));
+        let ports = in_order.filter(|port| self.ports.taken.contains(port) && !self.ports.chosen.contains(port));
+        let health = self.ports.taken.contains(&health_port(service)).then(|| health_port(service));
+        let health = health.filter(|port| !self.ports.chosen.contains(port));
         for key in addresses.chain(ports.chain(health).map(|port| format!("{PORT_PREFIX}{port}"))) {
             let got = core.store.get(&key).await.map_err(|e| objects::store_error(&e))?;
             if got.entry.is_some() {
