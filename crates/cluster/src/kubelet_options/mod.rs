@@ -90,12 +90,6 @@ pub struct KubeletOptions {
     pub pod_manifest_path: Option<PathBuf>,
     #[command(flatten)]
     pub resources: ResourceOptions,
-    /// The memory manager policy. Only `None` is supported.
-    #[arg(long, default_value = "None", value_parser = ["None"])]
-    pub memory_manager_policy: String,
-    /// The topology manager policy. Only `none` is supported.
-    #[arg(long, default_value = "none", value_parser = ["none"])]
-    pub topology_manager_policy: String,
     /// The maximum number of pods on this node. Default: 110.
     #[arg(long, value_name = "COUNT")]
     pub max_pods: Option<u32>,
