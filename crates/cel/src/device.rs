@@ -256,7 +256,7 @@ mod tests {
             (None, "attribute a: unsupported attribute value"),
         ] {
             let error = Device::new("d", false, [("a", attribute)].into_iter(), std::iter::empty());
-            assert_eq!(error.map(|_| ()).expect_err("an error"), words);
+            assert_eq!(error.map(|_| ()).expect_err("an error").to_string(), words);
         }
     }
 

@@ -95,7 +95,7 @@ mod tests {
     fn check(deleting: bool, finalizers: &[&str], owners: &[Owner], dependents: &[Dependent], expected: Plan) {
         let meta = ObjectMeta {
             finalizers: Some(finalizers.iter().map(|text| (*text).to_owned()).collect()),
-            deletion_timestamp: deleting.then(|| Time(Timestamp::UNIX_EPOCH)),
+            deletion_timestamp: deleting.then_some(Time(Timestamp::UNIX_EPOCH)),
             owner_references: Some((0..owners.len()).map(reference).collect()),
             ..ObjectMeta::default()
         };

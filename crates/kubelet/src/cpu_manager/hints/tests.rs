@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::super::options::CpuManagerPolicy;
-use super::super::topology::{Place, Topology};
+use super::super::topology::{CpuLocation, Topology};
 use super::*;
 
 fn set(text: &str) -> CpuSet {
@@ -32,7 +32,7 @@ fn cpus_could_be_had_where_upstream_says() {
             [sockets, per_socket, cores].map(|text| text.parse::<u32>().expect("a number"));
         let place = |cpu: u32| {
             let node = cpu / cores;
-            (cpu, Place { node, socket: node / per_socket, cache: 0, core: cpu })
+            (cpu, CpuLocation { node, socket: node / per_socket, cache: 0, core: cpu })
         };
         let topology = Topology::of((0..sockets * per_socket * cores).map(place));
         let given = [*option].into_iter().filter(|option| !option.is_empty());
