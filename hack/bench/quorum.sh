@@ -2,7 +2,8 @@
 peers= ; for member in 0 1 2; do peers="$peers${peers:+,}m$member=http://127.0.0.1:1848$member"; done
 endpoints=http://127.0.0.1:18490,http://127.0.0.1:18491,http://127.0.0.1:18492
 members=() servers=()
-trap 'end "${servers[@]}"; kill -9 "${members[@]}" 2>/dev/null || true; wait' EXIT
+# The members first: waiting for no server in particular is waiting for all that this shell started.
+trap 'kill -9 "${members[@]}" "${servers[@]}" 2>/dev/null || true; wait' EXIT
 member() { # NUMBER : starts it, anew or again
   local client="http://127.0.0.1:1849$1" peer="http://127.0.0.1:1848$1"
   etcd --name "m$1" --data-dir "$work/etcd-$1" --listen-client-urls "$client" --advertise-client-urls "$client" --listen-peer-urls "$peer" \
