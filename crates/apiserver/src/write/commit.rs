@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::allocate::Allocation;
 use super::{ATTEMPTS, Write, Written};
 use crate::custom_resources::conversion;
-use crate::request::verb::Subresource;
+use crate::request::verb::{Subresource, Verb};
 use crate::storage::objects::{self, Stored};
 
 /// How a transaction ended.
@@ -61,7 +61,10 @@ impl Write<'_> {
                     return Ok(Written { object, created: true, stored: Some((bytes, revision)) });
                 }
                 Commit::Lost(current) => {
-                    allocation.check_free(self.core, self.row, &object).await?;
+                    // An update that found nothing to change finds it now.
+                    if self.context.info.verb == Verb::Create {
+                        allocation.check_free(self.core, self.row, &object).await?;
+                    }
                     let mut error = ApiError::already_exists(&self.row.group_resource(), &name);
                     let there = current.and_then(|entry| objects::parse(self.row, &entry).ok());
                     if there.is_some_and(|stored| object::is_being_deleted(&stored.object)) {

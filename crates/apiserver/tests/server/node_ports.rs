@@ -108,3 +108,21 @@ async fn a_port_that_is_taken_is_told_before_the_name() {
     assert_eq!(fixture.json("POST", &format!("{SERVICES}?dryRun=All"), &body).await.0, 201);
     fixture.stop().await;
 }
+
+/// Servers that start together apply the same Service with the same address: who is second changes what the first has made.
+#[tokio::test]
+async fn a_service_that_two_apply_at_once_is_there_once() {
+    let fixture = Fixture::new().await;
+    for number in 1..=50 {
+        let name = format!("s{number}");
+        let path = format!("{SERVICES}/{name}?fieldManager=ferry&force=true");
+        let spec = json!({"clusterIP": format!("10.96.0.{}", 100 + number), "ports": [{"port": 80}]});
+        let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}).to_string();
+        let apply = || fixture.call(&fixture.admin, "PATCH", &path, "application/apply-patch+yaml", body.clone());
+        let (first, second) = futures::join!(apply(), apply());
+        let mut codes = [first.0, second.0];
+        codes.sort_unstable();
+        assert_eq!(codes, [200, 201], "{} {}", first.1, second.1);
+    }
+    fixture.stop().await;
+}
