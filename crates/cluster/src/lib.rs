@@ -16,7 +16,6 @@ pub mod component;
 pub mod config;
 pub mod container_runtime;
 pub mod control_plane;
-pub mod descriptors;
 pub mod fleet;
 pub mod folders;
 pub mod gateway;

@@ -16,8 +16,8 @@ mod node_component_options;
 mod store_options;
 
 use clap::Parser;
-use ferry_cluster::node::dns_process;
-use ferry_cluster::{descriptors, folders, process};
+use ferry_cluster::node::{descriptors, dns_process};
+use ferry_cluster::{folders, process};
 use ferry_server::store_socket;
 
 use crate::arguments::{Arguments, Command, NodeCommand, SecretsCommand};

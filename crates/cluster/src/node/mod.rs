@@ -1,6 +1,7 @@
 //! What a node of this machine needs around its kubelet: a container runtime of its own, a pod network, clean removal.
 
 pub mod containerd;
+pub mod descriptors;
 pub mod dns_process;
 pub mod embedded;
 mod exited;

@@ -17,8 +17,9 @@ use tokio::net::UnixListener;
 
 use super::sockets::Sockets;
 use super::{ANSWERS, Arguments, HELD, TAKE};
+use crate::node::descriptors;
 use crate::process::Lock;
-use crate::{descriptors, folders, log, process, signals};
+use crate::{folders, log, process, signals};
 
 /// Enough for the names of a machine's pods.
 const MOST_WORKERS: usize = 4;
