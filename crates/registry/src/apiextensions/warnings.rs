@@ -1,37 +1,8 @@
 //! What is accepted in a schema but has no effect, or less than its author may think.
 
 use ferry_meta::object;
+use ferry_schema::structural::is_known_format;
 use serde_json::Value;
-
-/// Formats of strings, without their dashes.
-const FORMATS: [&str; 26] = [
-    "bsonobjectid",
-    "uri",
-    "email",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "cidr",
-    "mac",
-    "uuid",
-    "uuid3",
-    "uuid4",
-    "uuid5",
-    "isbn",
-    "isbn10",
-    "isbn13",
-    "creditcard",
-    "ssn",
-    "hexcolor",
-    "rgbcolor",
-    "byte",
-    "password",
-    "date",
-    "duration",
-    "datetime",
-    "k8sshortname",
-    "k8slongname",
-];
 
 pub(super) fn of(definition: &Value) -> Vec<String> {
     let (mut formats, mut sets) = (Vec::new(), Vec::new());
@@ -48,13 +19,7 @@ pub(super) fn of(definition: &Value) -> Vec<String> {
 
 fn visit(schema: &Value, formats: &mut Vec<String>, sets: &mut Vec<String>) {
     let (ty, format) = (object::text(schema, "/type"), object::text(schema, "/format"));
-    let known = match ty {
-        "" | "string" => FORMATS.contains(&&*format.replace('-', "")),
-        "integer" => ["int32", "int64"].contains(&format),
-        "number" => ["float", "double"].contains(&format),
-        _ => false,
-    };
-    if !format.is_empty() && !known {
+    if !format.is_empty() && !is_known_format(ty, format) {
         formats.push(format!("unrecognized format {format:?}"));
     }
     let items = object::text(schema, "/items/type");

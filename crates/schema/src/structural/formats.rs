@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use base64::Engine;
 
 /// Whether a type can have this format.
-pub(super) fn is_known(kind: &str, format: &str) -> bool {
+pub fn is_known(kind: &str, format: &str) -> bool {
     match kind {
         "" | "string" => STRINGS.contains(&&*format.replace('-', "")),
         "integer" => matches!(format, "int32" | "int64"),

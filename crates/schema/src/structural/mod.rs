@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use crate::catalogue::ListType;
 
+pub use formats::is_known as is_known_format;
 pub(crate) use read::{decode_custom, normalize_custom};
 pub use types::custom_type;
 
