@@ -32,3 +32,28 @@ pub(crate) fn contents(path: &Path) -> io::Result<Option<String>> {
     }
     fs::read_to_string(path).map(Some)
 }
+
+/// What a manager kept, as `parse` reads it; None where it kept nothing. What cannot be read is told in upstream's words.
+pub(crate) fn restore<T>(
+    path: &Path,
+    manager: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    let read = match contents(path) {
+        Ok(None) => return Ok(None),
+        Ok(Some(text)) => parse(&text),
+        Err(error) => Err(error.to_string()),
+    };
+    read.map(Some).map_err(|why| {
+        format!(
+            "could not restore state from checkpoint: {why}, please drain this node and delete the {manager} checkpoint file \
+             {:?} before restarting Kubelet",
+            path.display().to_string()
+        )
+    })
+}
+
+/// Keeps what a manager has given out.
+pub(crate) fn save(path: &Path, text: &str) -> Result<(), String> {
+    write(path, text).map_err(|error| format!("could not save checkpoint {}: {error}", path.display()))
+}

@@ -1,7 +1,6 @@
 //! The state on disk, in the place and form that upstream's kubelet has it: `cpu_manager_state`.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -83,24 +82,9 @@ pub(crate) fn text(policy: &str, state: &State) -> String {
     serde_json::to_string(&checkpoint).unwrap_or_default()
 }
 
-pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
-    checkpoint_file::write(path, text)
-}
-
 /// None where there is none.
 pub(crate) fn read(path: &Path, policy: &str) -> Result<Option<State>, String> {
-    let refused = |why: String| {
-        format!(
-            "could not restore state from checkpoint: {why}, please drain this node and delete the CPU manager checkpoint file \
-             {:?} before restarting Kubelet",
-            path.display().to_string()
-        )
-    };
-    match checkpoint_file::contents(path) {
-        Ok(None) => Ok(None),
-        Ok(Some(text)) => parse(&text, policy).map(Some).map_err(refused),
-        Err(error) => Err(refused(error.to_string())),
-    }
+    checkpoint_file::restore(path, "CPU manager", |text| parse(text, policy))
 }
 
 fn parse(text: &str, policy: &str) -> Result<State, String> {

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::checkpoint_file;
 use crate::node_resources::NodeResources;
 use crate::topology_manager::TopologyScope;
 use crate::volumes::blocking;
@@ -95,8 +96,7 @@ impl CpuManager {
 
     fn write(&self, state: &State) -> Result<(), String> {
         let name = if self.policy.is_some() { "static" } else { "none" };
-        let written = checkpoint::write(&self.file, &checkpoint::text(name, state));
-        written.map_err(|error| format!("could not save checkpoint {}: {error}", self.file.display()))
+        checkpoint_file::save(&self.file, &checkpoint::text(name, state))
     }
 
     /// Begins the admission of a pod; None where no CPUs are given out. Other changes wait until it is dropped.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -61,24 +60,9 @@ pub(super) fn text(policy: &str, state: &State) -> String {
     serde_json::to_string(&checkpoint).unwrap_or_default()
 }
 
-pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
-    checkpoint_file::write(path, text)
-}
-
 /// None where there is none.
 pub(super) fn read(path: &Path, policy: &str) -> Result<Option<State>, String> {
-    let refused = |why: String| {
-        format!(
-            "could not restore state from checkpoint: {why}, please drain this node and delete the memory manager checkpoint \
-             file {:?} before restarting Kubelet",
-            path.display().to_string()
-        )
-    };
-    match checkpoint_file::contents(path) {
-        Ok(None) => Ok(None),
-        Ok(Some(text)) => parse(&text, policy).map(Some).map_err(refused),
-        Err(error) => Err(refused(error.to_string())),
-    }
+    checkpoint_file::restore(path, "memory manager", |text| parse(text, policy))
 }
 
 fn parse(text: &str, policy: &str) -> Result<State, String> {
@@ -192,12 +176,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = path(folder.path());
         assert_eq!(read(&path, "Static"), Ok(None));
-        write(&path, &text("Static", &state())).expect("written");
+        checkpoint_file::save(&path, &text("Static", &state())).expect("written");
         assert_eq!(read(&path, "Static"), Ok(Some(state())));
         // An older kubelet writes less.
         let mut older: serde_json::Value = serde_json::from_str(&text("Static", &state())).expect("json");
         older.as_object_mut().expect("a map").retain(|key, _| !key.starts_with("data"));
-        write(&path, &older.to_string()).expect("written");
+        checkpoint_file::save(&path, &older.to_string()).expect("written");
         assert_eq!(read(&path, "Static"), Ok(Some(state())));
         let check = |text: &str, why: &str| {
             fs::write(&path, text).expect("written");

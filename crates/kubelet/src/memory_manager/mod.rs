@@ -15,6 +15,7 @@ use ferry_metrics::{Kind, Page};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::checkpoint_file;
 use crate::node_resources::NodeResources;
 use crate::status::WaitReason;
 use crate::topology_manager::numa::Numa;
@@ -69,8 +70,7 @@ impl MemoryManager {
 
     fn write(&self, state: &State) -> Result<(), String> {
         let policy = if self.is_static() { MemoryManagerPolicy::Static } else { MemoryManagerPolicy::None };
-        let written = checkpoint::write(&self.file, &checkpoint::text(policy.name(), state));
-        written.map_err(|error| format!("could not save checkpoint {}: {error}", self.file.display()))
+        checkpoint_file::save(&self.file, &checkpoint::text(policy.name(), state))
     }
 
     /// Begins the admission of a pod; None where no memory is given out. Other changes wait until it is dropped.

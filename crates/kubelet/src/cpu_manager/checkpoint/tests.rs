@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::checkpoint_file::hash;
+use crate::checkpoint_file::{self, hash};
 
 fn state() -> State {
     let set = |text: &str| CpuSet::parse(text).expect("a set");
@@ -14,7 +14,7 @@ fn a_state_is_read_back_and_a_torn_or_foreign_one_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = path(folder.path());
     assert_eq!(read(&path, "static"), Ok(None));
-    write(&path, &text("static", &state())).expect("written");
+    checkpoint_file::save(&path, &text("static", &state())).expect("written");
     assert_eq!(read(&path, "static"), Ok(Some(state())));
     let refused = |why: &str| {
         let got = read(&path, "none").expect_err("refused");
