@@ -226,6 +226,8 @@ impl Servers {
 mod tests {
     use std::io::{Read, Write};
 
+    use ferry_testkit::free_port;
+
     use super::*;
 
     async fn get(port: u16, path: &str) -> String {
@@ -238,11 +240,6 @@ mod tests {
             Ok::<_, std::io::Error>(text)
         };
         tokio::task::spawn_blocking(ask).await.expect("asked").unwrap_or_else(|error| error.to_string())
-    }
-
-    fn free_port() -> u16 {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.local_addr().expect("its address").port()
     }
 
     fn check(answer: &str, code: u16, parts: &[&str]) {

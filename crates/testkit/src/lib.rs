@@ -6,8 +6,10 @@
 pub mod data;
 pub mod linearizability;
 pub mod network;
+mod ports;
 mod report;
 mod skip;
 
+pub use ports::free_port;
 pub use report::Report;
 pub use skip::{cache, cannot_run, skip};

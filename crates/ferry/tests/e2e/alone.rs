@@ -1,7 +1,6 @@
 //! The API server alone, as a process of this binary, and an etcd for it to stand on.
 
 use std::io::Read;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, PostParams};
 
-use crate::cluster::{PATIENCE, pause};
+use crate::cluster::{PATIENCE, free_port, pause};
 
 pub const TOKEN: &str = "alone-test-token";
 /// Somebody with a name and no rights but those that a test gives.
@@ -45,9 +44,7 @@ pub fn text(path: &Path) -> &str {
 }
 
 fn free_ports() -> [u16; 2] {
-    // Both are bound at once, so that they differ.
-    let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-    sockets.map(|socket| socket.local_addr().unwrap().port())
+    [free_port(), free_port()]
 }
 
 /// A file that cannot be used is found at once; only a test that fails waits for so long.
@@ -80,7 +77,7 @@ impl Apiserver {
             "{TOKEN},admin,1,\"system:masters\"\n{MALLORY}-token,{MALLORY},2\n{BYSTANDER}-token,{BYSTANDER},3\n"
         );
         std::fs::write(tokens.path(), users).unwrap();
-        let [port, _] = free_ports();
+        let port = free_port();
         let process = Command::new(env!("CARGO_BIN_EXE_ferry"))
             .args(["apiserver", "--bind-address", bind_address, "--secure-port", &port.to_string()])
             .args(["--data-dir", text(data_dir), "--token-auth-file", text(tokens.path())])
@@ -331,5 +328,5 @@ impl Drop for Etcd {
 
 /// The address of nobody.
 pub fn dead_url() -> String {
-    format!("http://127.0.0.1:{}", free_ports()[0])
+    format!("http://127.0.0.1:{}", free_port())
 }

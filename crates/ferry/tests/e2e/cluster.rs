@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use ferry_testkit::free_port;
 use serde_json::Value;
 
 /// How long a state that must come may take to come. Long: a loaded machine is slow, and no test asserts on time.
@@ -210,12 +211,6 @@ impl Drop for Cluster {
             assert!(output.status.success(), "ferry down failed: {}", String::from_utf8_lossy(&output.stderr));
         }
     }
-}
-
-/// A port nobody listens on now.
-pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its number").port()
 }
 
 /// Kills a process and returns when it is gone, with its locks and ports: a signal alone only says that it will be.

@@ -32,7 +32,7 @@ impl Server {
         let users = [("admin", "system:masters"), ("bob", "devs")];
         let lines = users.map(|(user, group)| format!("{},{user},{user}-uid,\"{group}\"\n", token(user).unwrap()));
         std::fs::write(&tokens, lines.concat()).unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = ferry_testkit::free_port();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_ferry"))
             .args(["apiserver", "--bind-address=127.0.0.1", "--secure-port", &port.to_string()])

@@ -1,6 +1,5 @@
 //! An API server by itself, and a kubeconfig for it.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ impl Server {
     pub fn start() -> Self {
         let here = tempfile::tempdir().unwrap();
         let path = |name: &str| here.path().join(name).display().to_string();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = ferry_testkit::free_port();
         std::fs::write(path("tokens"), "root-token,root,1,\"system:masters\"\n").unwrap();
         let config = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "a",

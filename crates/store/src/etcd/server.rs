@@ -1,12 +1,12 @@
 //! A real etcd for the tests, on loopback ports of its own.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferry_tasks::Tasks;
+use ferry_testkit::free_port;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use super::{EtcdOptions, EtcdStore, EtcdTls};
@@ -21,9 +21,7 @@ fn program() -> PathBuf {
 }
 
 pub(super) fn free_ports() -> [u16; 2] {
-    // Both are bound at once, so that they differ.
-    let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
-    sockets.map(|socket| socket.local_addr().expect("an address").port())
+    [free_port(), free_port()]
 }
 
 /// One member of an etcd cluster, mostly the only one.

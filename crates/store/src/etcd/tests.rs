@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_tasks::Tasks;
+use ferry_testkit::free_port;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 use rustix::process::Signal;
 
-use super::server::{Authority, Server, connect, free_ports, open, options, secure_options, until_up};
+use super::server::{Authority, Server, connect, open, options, secure_options, until_up};
 use super::{EtcdOptions, EtcdStore, EtcdTls};
 use crate::conformance::{self, Corner, model};
 use crate::{Op, Range, Store, StoreError, Transaction, WatchRequest};
@@ -159,7 +160,7 @@ async fn certificates_are_shown_and_checked() {
 #[tokio::test]
 async fn a_member_that_is_down_is_not_noticed() {
     let mut members = Server::cluster();
-    let dead = format!("http://127.0.0.1:{}", free_ports()[0]);
+    let dead = format!("http://127.0.0.1:{}", free_port());
     let urls = [&dead, &members[0].url, &members[1].url, &members[2].url].map(String::as_str);
     let store = open(options(&urls)).await;
     until_up(&store).await;

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use ferry_testkit::free_port;
 use futures::stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
@@ -231,7 +232,7 @@ async fn a_watch_that_is_dropped_ends_at_etcd() {
 
 #[tokio::test]
 async fn what_was_not_sent_is_known() {
-    let nobody = Client::new(&format!("127.0.0.1:{}", free_ports()[0]), None).expect("client");
+    let nobody = Client::new(&format!("127.0.0.1:{}", free_port()), None).expect("client");
     let refused = nobody.kv().range(range("a")).await.expect_err("nobody is there");
     assert!(was_not_sent(&refused), "{refused:?}");
     assert!(describe(&refused).contains("refused"), "{}", describe(&refused));
