@@ -20,7 +20,7 @@ const BYTES_PER_STEP: usize = 64;
 pub(crate) const ITEM: usize = 48;
 
 #[derive(Clone, Copy)]
-struct State {
+struct Usage {
     /// Evaluations stand in each other, through lazy variables.
     evaluations: u32,
     steps: u64,
@@ -29,7 +29,7 @@ struct State {
 
 thread_local! {
     /// Evaluations never wait, so that one is on one thread from beginning to end.
-    static STATE: Cell<State> = const { Cell::new(State { evaluations: 0, steps: 0, made: 0 }) };
+    static STATE: Cell<Usage> = const { Cell::new(Usage { evaluations: 0, steps: 0, made: 0 }) };
 }
 
 /// Counts until it is dropped. The outermost one decides how much there is.

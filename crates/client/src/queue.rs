@@ -34,7 +34,7 @@ struct NoMetrics;
 
 impl QueueMetrics for NoMetrics {}
 
-struct State<Key> {
+struct Keys<Key> {
     ready: VecDeque<Key>,
     /// Keys that need work, with the time they were added: those in `ready`, and those that came back while held.
     dirty: HashMap<Key, Instant>,
@@ -46,7 +46,7 @@ struct State<Key> {
     resting: HashMap<Key, Instant>,
 }
 
-impl<Key: QueueKey> State<Key> {
+impl<Key: QueueKey> Keys<Key> {
     fn rests_until(&self, key: &Key) -> Option<Instant> {
         self.resting.get(key).copied().filter(|until| *until > Instant::now())
     }
@@ -58,7 +58,7 @@ pub struct WorkQueue<Key> {
 }
 
 struct Inner<Key> {
-    state: Mutex<State<Key>>,
+    state: Mutex<Keys<Key>>,
     arrived: Notify,
     metrics: Box<dyn QueueMetrics>,
 }
@@ -81,7 +81,7 @@ impl<Key: QueueKey> WorkQueue<Key> {
     }
 
     pub fn with_metrics(metrics: impl QueueMetrics + 'static) -> Self {
-        let state = State {
+        let state = Keys {
             ready: VecDeque::new(),
             dirty: HashMap::new(),
             held: HashSet::new(),
@@ -182,7 +182,7 @@ fn backoff(failures: u32) -> Duration {
 }
 
 impl<Key: QueueKey> Inner<Key> {
-    fn add(&self, state: &mut State<Key>, key: Key) {
+    fn add(&self, state: &mut Keys<Key>, key: Key) {
         if state.dirty.contains_key(&key) {
             return;
         }
@@ -196,7 +196,7 @@ impl<Key: QueueKey> Inner<Key> {
         }
     }
 
-    fn delay(&self, state: &mut State<Key>, key: Key, at: Instant) {
+    fn delay(&self, state: &mut Keys<Key>, key: Key, at: Instant) {
         match state.delayed_until.get(&key).copied() {
             Some(earlier) if earlier <= at => return,
             Some(later) => {
@@ -210,13 +210,13 @@ impl<Key: QueueKey> Inner<Key> {
         self.arrived.notify_one();
     }
 
-    fn push(&self, state: &mut State<Key>, key: Key) {
+    fn push(&self, state: &mut Keys<Key>, key: Key) {
         state.ready.push_back(key);
         self.metrics.depth(state.ready.len());
         self.arrived.notify_one();
     }
 
-    fn move_due(&self, state: &mut State<Key>) {
+    fn move_due(&self, state: &mut Keys<Key>) {
         let now = Instant::now();
         while state.delayed.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, key)) = state.delayed.pop_first() else { return };
@@ -225,7 +225,7 @@ impl<Key: QueueKey> Inner<Key> {
         }
     }
 
-    fn take(&self, state: &mut State<Key>) -> Option<(Key, Instant)> {
+    fn take(&self, state: &mut Keys<Key>) -> Option<(Key, Instant)> {
         let (key, now) = (state.ready.pop_front()?, Instant::now());
         let waited = state.dirty.remove(&key).map(|added| now.saturating_duration_since(added));
         self.metrics.taken(waited.unwrap_or_default(), now);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ferry_controllers::AddressPool;
 use ferry_semantics::cidr::IpNet;
 use ferry_server::server_options::ServerOptions;
-use ferry_server::state::State;
+use ferry_server::state::StorageBackend;
 
 use k8s_openapi::api::core::v1::Taint;
 
@@ -255,7 +255,7 @@ pub struct MemberConfig {
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
     pub node: NodeConfig,
-    pub state: State,
+    pub state: StorageBackend,
     pub member: MemberConfig,
     pub bind_address: IpAddr,
     pub secure_port: u16,
@@ -314,7 +314,7 @@ impl ClusterConfig {
         let node = NodeConfig::check(&options.node, settings)?;
         let node_ip = node.node_ip;
         Ok(Self {
-            state: State::check(&options.etcd, &node.data_dir)?,
+            state: StorageBackend::check(&options.etcd, &node.data_dir)?,
             member: MemberConfig {
                 cluster_init: options.cluster_init,
                 etcd_binary: options.member.etcd_binary.clone(),

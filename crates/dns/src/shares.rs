@@ -15,7 +15,7 @@ struct Taken {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InFlight {
     next: u64,
     count: usize,
     /// By client, the oldest first.
@@ -26,7 +26,7 @@ struct State {
 pub(crate) struct Shares {
     most: usize,
     most_of_one: usize,
-    state: Mutex<State>,
+    state: Mutex<InFlight>,
 }
 
 /// A place, until it is dropped.
@@ -69,7 +69,7 @@ impl Shares {
     }
 }
 
-impl State {
+impl InFlight {
     /// A place of this client is free again.
     fn gave(&mut self, client: IpAddr) {
         self.count -= 1;

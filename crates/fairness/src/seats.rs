@@ -58,11 +58,11 @@ impl LevelConfig {
 pub(crate) struct Seats {
     total: usize,
     hasher: RandomState,
-    state: Mutex<State>,
+    state: Mutex<Levels>,
 }
 
 #[derive(Default)]
-struct State {
+struct Levels {
     /// A level keeps its place for good, so that a place means the same to a request that comes late.
     levels: Vec<Level>,
     /// What levels lend, and how much of it is taken.
@@ -164,7 +164,7 @@ impl Level {
     }
 }
 
-impl State {
+impl Levels {
     fn may_run(&self, level: &Level, width: usize) -> bool {
         let after = level.in_use + width;
         let more = level.drawn(after) - level.drawn(level.in_use);

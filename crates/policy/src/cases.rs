@@ -1,5 +1,5 @@
 //! What upstream's end-to-end suite expects of policies, as a table: policies, and who reaches whom. Checked against the pure
-//! state (`state_tests`) and with real packets (`kernel_tests`).
+//! state (`node_policies_tests`) and with real packets (`kernel_tests`).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::{Value, json};
 
 use crate::Bridge;
+use crate::node_policies::NodePolicies;
 use crate::policy::Protocol;
-use crate::state::State;
 
 /// Pods by `namespace/name`, with their address.
 pub(crate) const PODS: [(&str, &str); 6] = [
@@ -56,8 +56,8 @@ pub(crate) fn bridge() -> Bridge {
 }
 
 /// All pods, none of them isolated.
-pub(crate) fn state() -> State {
-    let mut state = State::new("here", "t", bridge());
+pub(crate) fn state() -> NodePolicies {
+    let mut state = NodePolicies::new("here", "t", bridge());
     for name in ["x", "y", "z"] {
         state.namespace(&namespace(name, json!({"kubernetes.io/metadata.name": name})), true);
     }

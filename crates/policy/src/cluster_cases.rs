@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::cases::{self, PODS, address, namespace, pod, policy};
 use crate::cluster_policy::StoredClusterPolicy;
+use crate::node_policies::NodePolicies;
 use crate::policy::Protocol;
-use crate::state::State;
 
 pub(crate) fn cluster_policy(name: &str, spec: &Value) -> StoredClusterPolicy {
     serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).expect("a policy")
@@ -194,7 +194,7 @@ pub(crate) fn all() -> Vec<Case> {
 }
 
 impl Case {
-    pub(crate) fn apply(&self, state: &mut State, present: bool) {
+    pub(crate) fn apply(&self, state: &mut NodePolicies, present: bool) {
         for (number, spec) in self.cluster.iter().enumerate() {
             state.cluster_policy(&cluster_policy(&format!("c{number}"), spec), present);
         }
@@ -204,7 +204,7 @@ impl Case {
     }
 }
 
-fn reaches(state: &State, from: &str, to: &str, port: u16) -> bool {
+fn reaches(state: &NodePolicies, from: &str, to: &str, port: u16) -> bool {
     state.allows(address(from), address(to), Protocol::Tcp, port)
 }
 
@@ -239,7 +239,7 @@ fn labels_of_namespaces_and_nodes_are_followed() {
     assert!(
         !reaches(&state, "x/a", "y/a", 80) && !reaches(&state, "y/b", "y/a", 80) && reaches(&state, "y/a", "x/a", 80)
     );
-    let there = |state: &State| state.allows(address("y/a"), [192, 0, 2, 2].into(), Protocol::Tcp, 22);
+    let there = |state: &NodePolicies| state.allows(address("y/a"), [192, 0, 2, 2].into(), Protocol::Tcp, 22);
     assert!(there(&state));
     state.node(&node("n2", "192.0.2.2"), true);
     let script = state.transaction().script();

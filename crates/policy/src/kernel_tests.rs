@@ -13,8 +13,8 @@ use serde_json::json;
 use crate::cases::{self, PODS, address, namespace, pod, policy};
 use crate::cluster_cases;
 use crate::conntrack;
+use crate::node_policies::NodePolicies;
 use crate::policy::Protocol;
-use crate::state::State;
 use crate::stored::StoredPolicy;
 use crate::sync::{Sources, Sync};
 
@@ -124,7 +124,7 @@ fn echoes(stream: &mut TcpStream, time: Duration) -> bool {
     stream.write_all(b"x").is_ok() && stream.read(&mut [0; 8]).is_ok_and(|length| length > 0)
 }
 
-async fn change(lab: &Lab, state: &mut State) {
+async fn change(lab: &Lab, state: &mut NodePolicies) {
     let rules = state.transaction().rules;
     lab.nft().commit(&rules).await.unwrap_or_else(|error| panic!("{error}\n{}", rules.script()));
 }

@@ -13,12 +13,12 @@ mod compile;
 mod conntrack;
 mod gate;
 mod held;
+mod node_policies;
 mod pods;
 mod policy;
 mod ports;
 mod selection;
 mod served;
-mod state;
 mod stored;
 mod sync;
 mod table;
@@ -123,4 +123,4 @@ mod cluster_cases;
 #[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]
-mod state_tests;
+mod node_policies_tests;

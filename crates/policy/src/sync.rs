@@ -15,9 +15,9 @@ use crate::Bridge;
 use crate::cluster_policy::StoredClusterPolicy;
 use crate::conntrack;
 use crate::gate::{Newcomer, Newcomers};
+use crate::node_policies::NodePolicies;
 use crate::policy::Protocol;
 use crate::ports::Ports;
-use crate::state::State;
 use crate::stored::StoredPolicy;
 use crate::table::{FIRST_CHAIN, Transaction};
 
@@ -45,7 +45,7 @@ struct Streams {
 }
 
 pub(crate) struct Sync {
-    state: State,
+    state: NodePolicies,
     ports: Ports,
     /// Addresses of each pod that the kubelet told of since ports were looked at; none when there is nothing to look for.
     fresh: Option<Vec<BTreeSet<IpAddr>>>,
@@ -75,7 +75,7 @@ impl Sync {
         Self {
             ports: Ports::new(table, &bridge.name),
             fresh: None,
-            state: State::new(node, table, bridge),
+            state: NodePolicies::new(node, table, bridge),
             table: table.to_owned(),
             nft,
             sources,

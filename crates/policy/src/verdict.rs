@@ -9,8 +9,8 @@ use kube::ResourceExt;
 
 use crate::chain::Denial;
 use crate::cluster_policy::StoredClusterPolicy;
+use crate::node_policies::NodePolicies;
 use crate::policy::{Direction, Policy, Protocol};
-use crate::state::State;
 use crate::{Bridge, pods};
 
 /// A connection between two pods, as it is after a Service's address was translated.
@@ -83,7 +83,7 @@ fn denies(
 ) -> Option<Denial> {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
     let bridge = Bridge { name: String::new(), broadcasts: Vec::new() };
-    let mut state = State::new(&node, "verdict", bridge);
+    let mut state = NodePolicies::new(&node, "verdict", bridge);
     rules.namespaces.iter().for_each(|namespace| state.namespace(namespace, true));
     for pod in [connection.from, connection.to] {
         state.pod(&Arc::new(pod.clone()), true);

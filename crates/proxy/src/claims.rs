@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use ferry_nft::Protocol;
 
 use crate::fragment::Front;
-use crate::place::Place;
+use crate::service_address::ServiceAddress;
 use crate::table::Owner;
 
 /// How an address came to a Service; the first is the strongest.
@@ -33,16 +33,16 @@ pub(crate) struct Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     /// The strongest first. Mostly there is one.
-    places: BTreeMap<Place, Vec<(Standing, Owner)>>,
+    places: BTreeMap<ServiceAddress, Vec<(Standing, Owner)>>,
     /// ClusterIPs, and whose they are, in order.
     cluster_addresses: BTreeMap<IpAddr, Vec<Owner>>,
     /// By the port of the node, who claims it at one of the node's addresses.
-    at_node: BTreeMap<Place, BTreeSet<(Place, Owner)>>,
+    at_node: BTreeMap<ServiceAddress, BTreeSet<(ServiceAddress, Owner)>>,
 }
 
 /// The same port as one of the node.
-fn of_node(place: &Place) -> Place {
-    Place { address: None, ..*place }
+fn of_node(place: &ServiceAddress) -> ServiceAddress {
+    ServiceAddress { address: None, ..*place }
 }
 
 fn insert<T: Ord>(list: &mut Vec<T>, one: T) {
@@ -59,7 +59,7 @@ fn take_out<T: Ord>(list: &mut Vec<T>, one: &T) {
 }
 
 impl Claims {
-    pub(crate) fn add(&mut self, owner: &Owner, fronts: &[(Place, Front)], addresses: &[IpAddr]) {
+    pub(crate) fn add(&mut self, owner: &Owner, fronts: &[(ServiceAddress, Front)], addresses: &[IpAddr]) {
         for (place, Front { standing, .. }) in fronts {
             insert(self.places.entry(*place).or_default(), (*standing, owner.clone()));
             if standing.at_node {
@@ -71,7 +71,7 @@ impl Claims {
         }
     }
 
-    pub(crate) fn remove(&mut self, owner: &Owner, fronts: &[(Place, Front)], addresses: &[IpAddr]) {
+    pub(crate) fn remove(&mut self, owner: &Owner, fronts: &[(ServiceAddress, Front)], addresses: &[IpAddr]) {
         for (place, Front { standing, .. }) in fronts {
             if let Some(claims) = self.places.get_mut(place) {
                 take_out(claims, &(*standing, owner.clone()));
@@ -111,7 +111,7 @@ impl Claims {
     }
 
     /// Why this claim counts for nothing, whoever else there is.
-    fn obstacle(&self, place: &Place, standing: &Standing, owner: &Owner) -> Option<String> {
+    fn obstacle(&self, place: &ServiceAddress, standing: &Standing, owner: &Owner) -> Option<String> {
         if standing.rank == Rank::Allocated {
             return None;
         }
@@ -125,25 +125,25 @@ impl Claims {
     }
 
     /// Who has the place.
-    pub(crate) fn holder(&self, place: &Place) -> Option<&Owner> {
+    pub(crate) fn holder(&self, place: &ServiceAddress) -> Option<&Owner> {
         let mut claims = self.places.get(place)?.iter();
         let (_, owner) = claims.find(|(standing, owner)| self.obstacle(place, standing, owner).is_none())?;
         Some(owner)
     }
 
     /// The places at an address.
-    pub(crate) fn at(&self, address: IpAddr) -> impl Iterator<Item = &Place> {
-        let all = self.places.range(Place::at(address, Protocol::Tcp, 0)..);
+    pub(crate) fn at(&self, address: IpAddr) -> impl Iterator<Item = &ServiceAddress> {
+        let all = self.places.range(ServiceAddress::at(address, Protocol::Tcp, 0)..);
         all.map(|(place, _)| place).take_while(move |place| place.address == Some(address))
     }
 
     /// The places at addresses of the node that have this port of the node.
-    pub(crate) fn beside(&self, port: &Place) -> impl Iterator<Item = &Place> {
+    pub(crate) fn beside(&self, port: &ServiceAddress) -> impl Iterator<Item = &ServiceAddress> {
         self.at_node.get(port).into_iter().flatten().map(|(place, _)| place)
     }
 
     /// Who claims the place in vain, and why.
-    pub(crate) fn refused(&self, place: &Place) -> Vec<(Owner, String)> {
+    pub(crate) fn refused(&self, place: &ServiceAddress) -> Vec<(Owner, String)> {
         let claims = self.places.get(place).map(Vec::as_slice).unwrap_or_default();
         if let [(standing, owner)] = claims
             && self.obstacle(place, standing, owner).is_none()
@@ -166,8 +166,8 @@ mod tests {
     use super::*;
     use crate::fragment::Fragment;
 
-    fn place(address: &str, port: u16) -> Place {
-        Place::at(ip(address), Protocol::Tcp, port)
+    fn place(address: &str, port: u16) -> ServiceAddress {
+        ServiceAddress::at(ip(address), Protocol::Tcp, port)
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -178,7 +178,7 @@ mod tests {
         Standing { rank, since, at_node }
     }
 
-    fn of(claims: &[(Place, Standing)], addresses: &[&str]) -> Fragment {
+    fn of(claims: &[(ServiceAddress, Standing)], addresses: &[&str]) -> Fragment {
         let mut fragment = Fragment::default();
         fragment.claim(claims.iter().copied());
         fragment.cluster_addresses = addresses.iter().map(|text| ip(text)).collect();
@@ -189,7 +189,7 @@ mod tests {
         claims.add(&owner.into(), &fragment.fronts, &fragment.cluster_addresses);
     }
 
-    fn holder<'a>(claims: &'a Claims, place: &Place) -> Option<&'a str> {
+    fn holder<'a>(claims: &'a Claims, place: &ServiceAddress) -> Option<&'a str> {
         claims.holder(place).map(|owner| &**owner)
     }
 
@@ -244,7 +244,7 @@ mod tests {
         add(&mut claims, "a/thief", &taken);
         add(&mut claims, "a/thief", &of(&[(elsewhere, standing(Rank::Named, 0, false))], &[]));
         assert_eq!(holder(&claims, &here), Some("a/thief"));
-        let node_port = Place::of_node(Protocol::Tcp, 30080);
+        let node_port = ServiceAddress::of_node(Protocol::Tcp, 30080);
         let own = of(&[(node_port, standing(Rank::Allocated, 0, false))], &[]);
         add(&mut claims, "z/web", &own);
         assert_eq!(holder(&claims, &here), None);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::family::Family;
 use crate::plan_tests::{service, slice, state_of};
-use crate::state::State;
+use crate::proxier::Proxier;
 
 const MAPS: [&str; 9] = [
     "services",
@@ -74,7 +74,7 @@ impl Random {
         all.collect()
     }
 
-    fn change(&mut self, state: &mut State) {
+    fn change(&mut self, state: &mut Proxier) {
         for _ in 0..=self.below(4) {
             let number = 1 + self.below(12);
             let name = format!("s{number}");

@@ -11,7 +11,7 @@ use crate::conntrack::Changes;
 use crate::endpoints::Endpoint;
 use crate::frame::REJECT_CHAIN;
 use crate::health::Check;
-use crate::place::Place;
+use crate::service_address::ServiceAddress;
 use crate::shape::{LOCAL, Shape};
 
 /// The maps and sets of the frame whose elements come from Services.
@@ -87,7 +87,7 @@ pub(crate) struct Fragment {
     /// Sets of client addresses, by name, with the seconds an entry lives.
     pub(crate) affinities: BTreeMap<String, u32>,
     /// In the order of their places.
-    pub(crate) fronts: Vec<(Place, Front)>,
+    pub(crate) fronts: Vec<(ServiceAddress, Front)>,
     /// Endpoints that may be sent to themselves, in order.
     pub(crate) hairpin: Vec<IpAddr>,
     /// Where datagrams for it arrive, and who may answer them.
@@ -100,13 +100,13 @@ pub(crate) struct Fragment {
 }
 
 impl Fragment {
-    fn find(&self, place: &Place) -> Result<usize, usize> {
+    fn find(&self, place: &ServiceAddress) -> Result<usize, usize> {
         self.fronts.binary_search_by(|(known, _)| known.cmp(place))
     }
 
     /// Everything that it claims, at once: places one by one, each in front of all others, would be moved again and again. The
     /// strongest of several claims on one place counts.
-    pub(crate) fn claim(&mut self, places: impl IntoIterator<Item = (Place, Standing)>) {
+    pub(crate) fn claim(&mut self, places: impl IntoIterator<Item = (ServiceAddress, Standing)>) {
         let mut claimed: Vec<_> = places.into_iter().collect();
         claimed.sort_unstable();
         claimed.dedup_by(|(later, _), (first, _)| later == first);
@@ -116,12 +116,12 @@ impl Fragment {
         self.fronts = claimed.into_iter().map(|(place, standing)| (place, front(standing))).collect();
     }
 
-    pub(crate) fn front(&self, place: &Place) -> Option<&Front> {
+    pub(crate) fn front(&self, place: &ServiceAddress) -> Option<&Front> {
         self.find(place).ok().map(|index| &self.fronts[index].1)
     }
 
     /// The front at a place that is claimed.
-    pub(crate) fn front_mut(&mut self, place: &Place) -> Option<&mut Front> {
+    pub(crate) fn front_mut(&mut self, place: &ServiceAddress) -> Option<&mut Front> {
         self.find(place).ok().map(|index| &mut self.fronts[index].1)
     }
 
@@ -146,7 +146,7 @@ impl Fragment {
 
 impl Front {
     /// What stands in maps for it.
-    pub(crate) fn elements(&self, place: &Place, mut each: impl FnMut(Collection, Element)) {
+    pub(crate) fn elements(&self, place: &ServiceAddress, mut each: impl FnMut(Collection, Element)) {
         let (serving, refusing, endpoints) = match place.address {
             Some(_) => (Collection::Services, Collection::NoEndpoints, Collection::Endpoints(place.protocol)),
             None => (Collection::NodePorts, Collection::NoEndpointNodePorts, Collection::NodeEndpoints(place.protocol)),

@@ -16,7 +16,7 @@ use crate::conntrack;
 use crate::frame::Frame;
 use crate::listeners::Listeners;
 use crate::plan_tests::{service, slice, state, state_at, whole_slice};
-use crate::state::State;
+use crate::proxier::Proxier;
 use crate::sync::{Sources, Sync};
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -136,7 +136,7 @@ fn endpoints(addresses: &[&str]) -> Value {
     addresses.iter().map(|address| json!({"addresses": [address], "nodeName": "here"})).collect()
 }
 
-async fn change(lab: &Lab, state: &mut State) {
+async fn change(lab: &Lab, state: &mut Proxier) {
     let transaction = state.transaction();
     lab.nft().commit(&transaction).await.unwrap_or_else(|error| panic!("{error}\n{}", transaction.script()));
 }

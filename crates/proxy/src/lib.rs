@@ -19,10 +19,10 @@ mod health;
 mod host;
 mod listeners;
 mod metrics;
-mod place;
 mod plan;
+mod proxier;
+mod service_address;
 mod shape;
-mod state;
 mod sync;
 mod table;
 

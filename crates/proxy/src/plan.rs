@@ -18,7 +18,7 @@ use crate::family::Family;
 use crate::fragment::{Fragment, Front, List, Refusal, Target};
 use crate::health::Check;
 use crate::listeners::Listeners;
-use crate::place::Place;
+use crate::service_address::ServiceAddress;
 use crate::shape::{Pick, Shape, outside};
 
 /// `ClientIP` affinity without a timeout of its own lasts three hours.
@@ -165,7 +165,7 @@ impl<'a> PortPlanner<'a> {
     /// What the node listens on itself is not taken from it.
     fn without_the_nodes_own(mut self, refused: &mut BTreeSet<String>) -> Self {
         let (protocol, port, listeners) = (self.protocol, self.port, &self.view.listeners);
-        let mut refuse = |place: Place| {
+        let mut refuse = |place: ServiceAddress| {
             refused.insert(format!(
                 "{place} is not served for this Service: node {} listens there itself",
                 self.view.node.name
@@ -174,7 +174,7 @@ impl<'a> PortPlanner<'a> {
         let mut keep = |address: &IpAddr| {
             let busy = listeners.has(*address, protocol.word(), port);
             if busy {
-                refuse(Place::at(*address, protocol, port));
+                refuse(ServiceAddress::at(*address, protocol, port));
             }
             !busy
         };
@@ -183,18 +183,18 @@ impl<'a> PortPlanner<'a> {
         if let Some(node_port) =
             self.node_port.filter(|node_port| listeners.has_port(self.view.family, protocol.word(), *node_port))
         {
-            refuse(Place::of_node(protocol, node_port));
+            refuse(ServiceAddress::of_node(protocol, node_port));
             self.node_port = None;
         }
         self
     }
 
-    fn place(&self, address: &IpAddr) -> Place {
-        Place::at(*address, self.protocol, self.port)
+    fn place(&self, address: &IpAddr) -> ServiceAddress {
+        ServiceAddress::at(*address, self.protocol, self.port)
     }
 
     /// The places where it is to be reached, and by what right.
-    fn claims(&self) -> Vec<(Place, Standing)> {
+    fn claims(&self) -> Vec<(ServiceAddress, Standing)> {
         let standing = |rank: Rank, at_node: bool| Standing { rank, since: self.since, at_node };
         let by_rank = [
             (self.cluster_addresses, Rank::Allocated),
@@ -204,7 +204,7 @@ impl<'a> PortPlanner<'a> {
         let at = |address: &IpAddr, rank| (self.place(address), standing(rank, self.view.listeners.is_own(*address)));
         let addresses = by_rank.into_iter().flat_map(|(addresses, rank)| addresses.iter().map(move |one| (one, rank)));
         let node_port =
-            self.node_port.map(|port| (Place::of_node(self.protocol, port), standing(Rank::Allocated, false)));
+            self.node_port.map(|port| (ServiceAddress::of_node(self.protocol, port), standing(Rank::Allocated, false)));
         addresses.map(|(address, rank)| at(address, rank)).chain(node_port).collect()
     }
 
@@ -292,7 +292,7 @@ impl<'a> PortPlanner<'a> {
                 serve(front, false);
             }
         }
-        let node_port = self.node_port.map(|port| Place::of_node(self.protocol, port));
+        let node_port = self.node_port.map(|port| ServiceAddress::of_node(self.protocol, port));
         if let Some(front) = node_port.and_then(|place| fragment.front_mut(&place)) {
             serve(front, true);
         }

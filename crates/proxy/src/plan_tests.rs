@@ -13,7 +13,7 @@ use crate::family::Family;
 use crate::frame::Frame;
 use crate::listeners::Listeners;
 use crate::plan::View;
-use crate::state::State;
+use crate::proxier::Proxier;
 
 pub(crate) fn service(name: &str, spec: Value, status: Value) -> Arc<Service> {
     let object = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec, "status": status});
@@ -32,16 +32,16 @@ pub(crate) fn whole_slice(service: &str, port: i32, protocol: &str, endpoints: V
     serde_json::from_value(object).expect("a slice")
 }
 
-pub(crate) fn state() -> State {
+pub(crate) fn state() -> Proxier {
     state_at(&[])
 }
 
 /// Node ports are served at these addresses alone.
-pub(crate) fn state_at(node_port_addresses: &[&str]) -> State {
+pub(crate) fn state_at(node_port_addresses: &[&str]) -> Proxier {
     state_of(Family::Ipv4, node_port_addresses)
 }
 
-pub(crate) fn state_of(family: Family, node_port_addresses: &[&str]) -> State {
+pub(crate) fn state_of(family: Family, node_port_addresses: &[&str]) -> Proxier {
     let (pod_cidr, services) = match family {
         Family::Ipv4 => ("10.244.0.0/16", "10.96.0.0/16"),
         Family::Ipv6 => ("fd00:244::/56", "fd00:96::/112"),
@@ -55,7 +55,7 @@ pub(crate) fn state_of(family: Family, node_port_addresses: &[&str]) -> State {
         masquerade_between_pods: false,
     };
     let node = NodeView { name: "here".into(), zone: None };
-    State::new(frame, View { family, node, pod_cidr: pod_cidr.into(), ..View::default() })
+    Proxier::new(frame, View { family, node, pod_cidr: pod_cidr.into(), ..View::default() })
 }
 
 fn listed(ports: impl Iterator<Item = usize>) -> Vec<Value> {
@@ -340,7 +340,7 @@ add element ip t endpoints-tcp { 10.96.0.1 . 80 . 0 : 10.244.0.6 . 80 }
 #[test]
 fn chains_are_shared_by_the_number_of_endpoints() {
     let mut state = state();
-    let add = |state: &mut State, name: &str, address: &str, count: usize| {
+    let add = |state: &mut Proxier, name: &str, address: &str, count: usize| {
         state.service(&service(name, json!({"clusterIP": address, "ports": [{"port": 80}]}), Value::Null), true);
         let endpoints: Value = (0..count).map(|n| json!({"addresses": [format!("10.244.0.{}", n + 1)]})).collect();
         state.slice(&slice(name, 80, "TCP", endpoints), true);
@@ -391,7 +391,7 @@ fn a_cluster_address_cannot_be_taken() {
     // Whoever comes first, and whether it has endpoints or not.
     for (order, ready) in [(true, true), (false, true), (true, false), (false, false)] {
         let mut state = state();
-        let add = |state: &mut State, name: &str| {
+        let add = |state: &mut Proxier, name: &str| {
             let (spec, status, address) = match name {
                 "a" => (thief.clone(), status.clone(), "10.244.0.66"),
                 _ => (dns.clone(), Value::Null, "10.244.0.5"),

@@ -21,7 +21,7 @@ use crate::frame::{DISPATCHING_CHAIN, Frame};
 use crate::health::{Check, Health, Servers};
 use crate::listeners::Listeners;
 use crate::plan::View;
-use crate::state::State;
+use crate::proxier::Proxier;
 use crate::table::Owner;
 
 /// The taint of nodes that an autoscaler is about to delete.
@@ -35,7 +35,7 @@ const LOOK_AT_LISTENERS: Duration = Duration::from_secs(15);
 pub(crate) struct Sync {
     node_name: String,
     /// One for each family of addresses.
-    states: Vec<State>,
+    states: Vec<Proxier>,
     nft: Nft,
     sources: Sources,
     ready: watch::Sender<bool>,
@@ -77,7 +77,7 @@ impl Sync {
         let state = |frame: Frame| {
             let node = NodeView { name: node_name.clone(), zone: None };
             let view = View { family: frame.family, node, pod_cidr: frame.pod_cidr.clone(), ..View::default() };
-            State::new(frame, view)
+            Proxier::new(frame, view)
         };
         let states = frames.into_iter().map(state).collect();
         Self {
@@ -138,7 +138,7 @@ impl Sync {
     fn tell_refused(&mut self) {
         // What both families refuse in the same words is told once.
         let mut told = BTreeSet::new();
-        for (service, why) in self.states.iter_mut().flat_map(State::take_refused) {
+        for (service, why) in self.states.iter_mut().flat_map(Proxier::take_refused) {
             let owner = format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any());
             if !told.insert((owner.clone(), why.clone())) {
                 continue;
@@ -184,7 +184,7 @@ impl Sync {
                     retry = retry.or(Some(FIRST_RETRY));
                 }
                 _ = look.tick() => {
-                    if self.states.iter().any(State::has_external) {
+                    if self.states.iter().any(Proxier::has_external) {
                         self.look_at_listeners().await;
                     }
                 }
@@ -224,7 +224,7 @@ impl Sync {
 
     /// Whether others changed the table.
     async fn is_lost(&self, changed: std::io::Result<ferry_nft::Changed>) -> bool {
-        let (table, families) = (self.table.clone(), self.states.iter().map(State::family));
+        let (table, families) = (self.table.clone(), self.states.iter().map(Proxier::family));
         let families: Vec<u8> = families.map(Family::number).collect();
         let has = move |family: &u8| Watch::has_rules(*family, &table, DISPATCHING_CHAIN).unwrap_or(false);
         wait::is_lost(changed, &self.table, move || families.iter().all(has)).await
@@ -276,17 +276,17 @@ impl Sync {
 
     /// The difference only; when the kernel does not agree with what we think it holds, everything anew.
     async fn apply(&mut self) -> Option<Duration> {
-        if self.states.iter().any(State::wants_the_nodes) {
+        if self.states.iter().any(Proxier::wants_the_nodes) {
             self.look_at_listeners().await;
         }
-        let joined = |states: &mut [State]| {
+        let joined = |states: &mut [Proxier]| {
             let mut transaction = Transaction::default();
             for state in states {
                 transaction.join(state.transaction());
             }
             transaction
         };
-        let transaction = match self.states.iter().any(State::has_much_to_plan) {
+        let transaction = match self.states.iter().any(Proxier::has_much_to_plan) {
             true => self.off_the_worker(joined).await,
             false => joined(&mut self.states),
         };
@@ -307,7 +307,10 @@ impl Sync {
     }
 
     /// What takes long does not keep other tasks of this node waiting.
-    async fn off_the_worker<T: Send + 'static>(&mut self, work: impl FnOnce(&mut [State]) -> T + Send + 'static) -> T {
+    async fn off_the_worker<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut [Proxier]) -> T + Send + 'static,
+    ) -> T {
         let mut states = std::mem::take(&mut self.states);
         let done = tokio::task::spawn_blocking(move || {
             let done = work(&mut states);
@@ -358,11 +361,11 @@ impl Sync {
     }
 
     async fn resync(&mut self) -> Option<Duration> {
-        if self.states.iter().any(State::wants_the_nodes) {
+        if self.states.iter().any(Proxier::wants_the_nodes) {
             self.look_at_listeners().await;
         }
         let whole: String =
-            self.off_the_worker(|states| states.iter_mut().map(State::resync).collect::<String>()).await;
+            self.off_the_worker(|states| states.iter_mut().map(Proxier::resync).collect::<String>()).await;
         self.tell_refused();
         let clients = self.remembered_clients().await;
         let begin = Instant::now();
@@ -383,9 +386,9 @@ impl Sync {
 }
 
 /// Where load balancers ask for endpoints on this node. A pod of both families is one endpoint.
-fn checks(states: &[State]) -> BTreeMap<Owner, Check> {
+fn checks(states: &[Proxier]) -> BTreeMap<Owner, Check> {
     let mut all: BTreeMap<Owner, Check> = BTreeMap::new();
-    for (owner, check) in states.iter().flat_map(State::checks) {
+    for (owner, check) in states.iter().flat_map(Proxier::checks) {
         let known = all.entry(owner.clone()).or_insert(*check);
         known.local = known.local.max(check.local);
     }

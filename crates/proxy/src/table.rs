@@ -15,7 +15,7 @@ use crate::conntrack::{Changes, Frontend};
 use crate::endpoints::Endpoint;
 use crate::fragment::{Collection, Fragment};
 use crate::frame::Frame;
-use crate::place::Place;
+use crate::service_address::ServiceAddress;
 use crate::shape::Shape;
 
 /// `namespace/name` of the service a fragment belongs to.
@@ -36,7 +36,7 @@ pub(crate) struct Table {
     /// The shared chains that the kernel has. Those that nobody needs any more go when another one comes.
     present: BTreeSet<Shape>,
     /// Places where somebody came or went since someone asked, and services that the node refuses something.
-    touched: BTreeSet<Place>,
+    touched: BTreeSet<ServiceAddress>,
     refusing: BTreeSet<Owner>,
     /// Frontends of datagrams whose endpoints changed since someone asked.
     moved: Changes,
@@ -49,7 +49,7 @@ struct Draft {
     filled: String,
     removed: String,
     /// What may change, and how it was before.
-    places: BTreeSet<Place>,
+    places: BTreeSet<ServiceAddress>,
     hairpin: BTreeSet<IpAddr>,
     cluster_addresses: BTreeSet<IpAddr>,
     before: Contents,
@@ -131,7 +131,7 @@ impl Table {
     }
 
     /// Writes down what the new fragment brings, and how everything is that it may change.
-    fn note(&self, places: &BTreeSet<Place>, old: &Fragment, new: &Fragment, draft: &mut Draft) {
+    fn note(&self, places: &BTreeSet<ServiceAddress>, old: &Fragment, new: &Fragment, draft: &mut Draft) {
         let (table, address) = (self.frame.place(), self.frame.family.address_type());
         write_affinities(&table, address, old, new, &mut draft.created, &mut draft.removed);
         write_chains(&table, old, new, &mut draft.created, &mut draft.filled, &mut draft.removed);
@@ -152,7 +152,7 @@ impl Table {
         }
     }
 
-    fn read_place(&self, place: &Place, contents: &mut Contents) {
+    fn read_place(&self, place: &ServiceAddress, contents: &mut Contents) {
         let holder = self.claims.holder(place).and_then(|owner| self.fragments.get(owner));
         if let Some(front) = holder.and_then(|fragment| fragment.front(place)) {
             front.elements(place, |collection, Element { key, value }| {
@@ -249,7 +249,7 @@ impl Table {
     }
 
     /// The places that may change hands when one service takes these for those.
-    fn affected(&self, old: &Fragment, new: &Fragment) -> BTreeSet<Place> {
+    fn affected(&self, old: &Fragment, new: &Fragment) -> BTreeSet<ServiceAddress> {
         let own = || old.fronts.iter().chain(&new.fronts).map(|(place, _)| place);
         let beside = own().flat_map(|place| self.claims.beside(place));
         let (lost, given) = (&old.cluster_addresses, &new.cluster_addresses);
@@ -260,7 +260,7 @@ impl Table {
 
     /// Who may answer datagrams that arrive there.
     fn answering(&self, frontend: &Frontend) -> BTreeSet<Endpoint> {
-        let place = Place { address: frontend.address, protocol: Protocol::Udp, port: frontend.port };
+        let place = ServiceAddress { address: frontend.address, protocol: Protocol::Udp, port: frontend.port };
         let fragment = self.claims.holder(&place).and_then(|owner| self.fragments.get(owner));
         fragment.and_then(|fragment| fragment.datagrams.get(frontend)).cloned().unwrap_or_default()
     }
@@ -336,7 +336,7 @@ fn hairpin_of(address: IpAddr) -> Vec<Part> {
 }
 
 /// The place as one where datagrams arrive.
-fn frontend_at(place: &Place) -> Option<Frontend> {
+fn frontend_at(place: &ServiceAddress) -> Option<Frontend> {
     (place.protocol == Protocol::Udp).then_some(Frontend { address: place.address, port: place.port })
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct ContainerRecord {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct Inventory {
     pub(crate) sandboxes: HashMap<String, Sandbox>,
     pub(crate) containers: HashMap<String, Container>,
 }

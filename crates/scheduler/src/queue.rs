@@ -31,7 +31,7 @@ pub struct QueuedPod {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum SubQueue {
     Active,
     /// After a failure, until a time. `early` ones may be taken before it when nothing else waits.
     Backoff {
@@ -50,7 +50,7 @@ enum Place {
 #[derive(Debug)]
 struct Record {
     queued: QueuedPod,
-    place: Place,
+    place: SubQueue,
     /// The heap's entry that stands for it; others are leftovers.
     ticket: u64,
     rejecting: Vec<&'static str>,
@@ -122,7 +122,7 @@ impl Queue {
                 let queued = QueuedPod { pod, attempts: 0, first: now, since: now, sequence: self.next };
                 let record = Record {
                     queued,
-                    place: Place::Nowhere,
+                    place: SubQueue::Nowhere,
                     ticket: 0,
                     rejecting: Vec::new(),
                     interest: Events::NONE,
@@ -135,8 +135,8 @@ impl Queue {
             Some(record) => {
                 record.queued.pod = pod;
                 match record.place {
-                    Place::Gated => self.activate(&uid, "UnscheduledPodUpdate", now),
-                    Place::Unschedulable { .. } if matters => self.wake(&uid, "UnscheduledPodUpdate", now),
+                    SubQueue::Gated => self.activate(&uid, "UnscheduledPodUpdate", now),
+                    SubQueue::Unschedulable { .. } if matters => self.wake(&uid, "UnscheduledPodUpdate", now),
                     _ => {}
                 }
             }
@@ -210,7 +210,7 @@ impl Queue {
         let uid = self.pop_active().or_else(|| self.pop_early())?;
         self.reject(&uid, Vec::new());
         let record = self.records.get_mut(&uid)?;
-        record.place = Place::InFlight;
+        record.place = SubQueue::InFlight;
         record.taken_at = self.moment;
         self.in_flight += 1;
         record.queued.attempts += 1;
@@ -224,7 +224,8 @@ impl Queue {
         };
         while let Some(entry) = active.pop(order) {
             let uid = &entry.queued.pod.uid;
-            if records.get(uid).is_some_and(|record| record.ticket == entry.ticket && record.place == Place::Active) {
+            if records.get(uid).is_some_and(|record| record.ticket == entry.ticket && record.place == SubQueue::Active)
+            {
                 return Some(uid.clone());
             }
         }
@@ -234,7 +235,7 @@ impl Queue {
     /// Waiting out a penalty helps nobody while the scheduler is idle, unless the failure was an error.
     fn pop_early(&mut self) -> Option<Arc<str>> {
         let is_early = |uid: &Arc<str>| {
-            self.records.get(uid).is_some_and(|record| matches!(record.place, Place::Backoff { early: true, .. }))
+            self.records.get(uid).is_some_and(|record| matches!(record.place, SubQueue::Backoff { early: true, .. }))
         };
         let uid = self.backoff.iter().find(|(_, _, uid)| is_early(uid))?.2.clone();
         self.leave(&uid);
@@ -255,7 +256,7 @@ impl Queue {
             if missed {
                 return self.wake(uid, "ScheduleAttemptFailure", now);
             }
-            record.place = Place::Unschedulable { until: now + LONGEST_WAIT };
+            record.place = SubQueue::Unschedulable { until: now + LONGEST_WAIT };
             record.interest.each(|event| self.interests[event] += 1);
             self.waiting.insert((now + LONGEST_WAIT, record.queued.sequence, record.queued.pod.uid.clone()));
             self.arrived("unschedulable", "ScheduleAttemptFailure");
@@ -268,7 +269,7 @@ impl Queue {
         if let Some(record) = self.records.get_mut(uid) {
             record.failed_at = Some(now);
             let until = now + doubled(self.initial_backoff, self.longest_backoff, record.queued.attempts);
-            record.place = Place::Backoff { until, early: false };
+            record.place = SubQueue::Backoff { until, early: false };
             self.backoff.insert((until, record.queued.sequence, record.queued.pod.uid.clone()));
             self.arrived("backoff", "ScheduleAttemptFailure");
         }
@@ -276,7 +277,7 @@ impl Queue {
 
     /// The same for a pod that waits for something that will not come; false when it does not wait.
     pub fn give_up_waiting(&mut self, uid: &str, now: Instant) -> bool {
-        let waits = |record: &Record| matches!(record.place, Place::Unschedulable { .. });
+        let waits = |record: &Record| matches!(record.place, SubQueue::Unschedulable { .. });
         let waits = self.records.get(uid).is_some_and(waits);
         if waits {
             self.errored(uid, now);
@@ -318,7 +319,7 @@ impl Queue {
         let until = record.failed_at.map(|failed| failed + penalty);
         match until {
             Some(until) if until > now => {
-                record.place = Place::Backoff { until, early: true };
+                record.place = SubQueue::Backoff { until, early: true };
                 self.backoff.insert((until, record.queued.sequence, record.queued.pod.uid.clone()));
                 self.arrived("backoff", event);
             }
@@ -329,22 +330,22 @@ impl Queue {
     /// Takes it out of where it is.
     fn leave(&mut self, uid: &str) {
         let Some(record) = self.records.get_mut(uid) else { return };
-        match std::mem::replace(&mut record.place, Place::Nowhere) {
-            Place::Backoff { until, .. } => {
+        match std::mem::replace(&mut record.place, SubQueue::Nowhere) {
+            SubQueue::Backoff { until, .. } => {
                 self.backoff.remove(&(until, record.queued.sequence, record.queued.pod.uid.clone()));
             }
-            Place::Unschedulable { until } => {
+            SubQueue::Unschedulable { until } => {
                 record.interest.each(|event| self.interests[event] -= 1);
                 self.waiting.remove(&(until, record.queued.sequence, record.queued.pod.uid.clone()));
             }
-            Place::Gated => {
+            SubQueue::Gated => {
                 self.gated -= 1;
                 if self.held.remove(uid) {
                     record.interest.each(|event| self.interests[event] -= 1);
                 }
             }
-            Place::InFlight => self.in_flight -= 1,
-            Place::Active | Place::Nowhere => {}
+            SubQueue::InFlight => self.in_flight -= 1,
+            SubQueue::Active | SubQueue::Nowhere => {}
         }
     }
 
@@ -353,7 +354,7 @@ impl Queue {
         let Some(record) = self.records.get_mut(uid) else { return };
         let profile = self.profiles.get(&record.queued.pod.scheduler);
         if let Some(Err((plugin, _))) = profile.map(|profile| profile.pre_enqueue(&record.queued.pod)) {
-            record.place = Place::Gated;
+            record.place = SubQueue::Gated;
             self.gated += 1;
             record.interest = profile.map_or(Events::NONE, |profile| profile.interest(&[plugin]));
             if !record.interest.is_none() {
@@ -365,7 +366,7 @@ impl Queue {
         }
         self.next += 1;
         record.ticket = self.next;
-        record.place = Place::Active;
+        record.place = SubQueue::Active;
         record.queued.since = now;
         let entry = Entry { queued: record.queued.clone(), ticket: self.next };
         let profiles = &self.profiles;

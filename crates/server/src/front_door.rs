@@ -20,14 +20,14 @@ use ferry_tasks::Tasks;
 use crate::encryption::Keys;
 use crate::reload::Reloads;
 use crate::server_options::{self, Authorities, ServerOptions, ServiceAccountKeys};
-use crate::state::{Opened, State};
+use crate::state::{Opened, StorageBackend};
 use crate::store_socket::StoreSocket;
 use crate::{legacy_tokens, trust};
 
 const NODE_PORTS: (u16, u16) = (30000, 32767);
 
 pub struct Options<'a> {
-    pub state: &'a State,
+    pub state: &'a StorageBackend,
     /// The keys of what is encrypted at rest are kept here.
     pub key_dir: &'a Path,
     /// Who signs service-account tokens, and whose are believed.

@@ -22,7 +22,7 @@ const ETCD_PAUSE: Duration = Duration::from_millis(250);
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[derive(Clone, Debug)]
-pub enum State {
+pub enum StorageBackend {
     /// Without `sync` a power cut may take writes that were acknowledged: for tests.
     Embedded { data_dir: PathBuf, sync: bool },
     /// `own_keys`: the keys of the data folder protect Secrets. They are the same on all servers.
@@ -42,7 +42,7 @@ pub fn store_folder(data_dir: &Path) -> PathBuf {
     data_dir.join("store")
 }
 
-impl State {
+impl StorageBackend {
     /// Reads the certificates; nothing is connected to yet.
     pub fn check(flags: &EtcdFlags, data_dir: &Path) -> Result<Self> {
         let Some(options) = Self::etcd_options(&flags.address)? else {
@@ -180,9 +180,9 @@ mod tests {
         etcd: EtcdFlags,
     }
 
-    fn check(words: &[&str]) -> Result<State> {
+    fn check(words: &[&str]) -> Result<StorageBackend> {
         let flags = Flags::try_parse_from([&["ferry"], words].concat())?;
-        State::check(&flags.etcd, Path::new("/data"))
+        StorageBackend::check(&flags.etcd, Path::new("/data"))
     }
 
     #[test]
@@ -195,8 +195,9 @@ mod tests {
         };
         let certificate = file("certificate", "-----BEGIN CERTIFICATE-----\n");
         let garbage = file("garbage", "hello");
-        assert!(matches!(check(&[]).unwrap(), State::Embedded { .. }));
-        let State::Etcd { options, written, .. } = check(&["--etcd-servers=http://a:1,http://b:2"]).unwrap() else {
+        assert!(matches!(check(&[]).unwrap(), StorageBackend::Embedded { .. }));
+        let StorageBackend::Etcd { options, written, .. } = check(&["--etcd-servers=http://a:1,http://b:2"]).unwrap()
+        else {
             panic!("etcd was asked for");
         };
         assert_eq!(options.endpoints, ["http://a:1", "http://b:2"]);
@@ -204,7 +205,7 @@ mod tests {
         let secure = ["--etcd-servers=https://a:1", "--etcd-prefix=/x"];
         let pair = [format!("--etcd-certfile={certificate}"), format!("--etcd-keyfile={certificate}")];
         let words: Vec<&str> = secure.into_iter().chain(pair.iter().map(String::as_str)).collect();
-        let State::Etcd { options, .. } = check(&words).unwrap() else { panic!("etcd was asked for") };
+        let StorageBackend::Etcd { options, .. } = check(&words).unwrap() else { panic!("etcd was asked for") };
         assert!(options.tls.is_some_and(|tls| tls.identity.is_some()) && options.prefix == "/x");
         for (words, expected) in [
             (&["--etcd-servers=ftp://a"][..], "is no address"),

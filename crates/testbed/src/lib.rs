@@ -22,7 +22,7 @@ use ferry_server::front_door::{FrontDoor, Options};
 use ferry_server::pki::{LEAF_LIFETIME, Pair, Pki};
 use ferry_server::reload::Reloads;
 use ferry_server::server_options::{Authorities, CaSource, ServerOptions, ServiceAccountOptions};
-use ferry_server::state::State;
+use ferry_server::state::StorageBackend;
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ServiceAccount};
 use kube::api::PostParams;
@@ -82,7 +82,7 @@ impl Kit {
         let server_tasks = tasks.child_on("server", tokio::runtime::Handle::current());
         let door = FrontDoor::open(
             Options {
-                state: &State::Embedded { data_dir: folder.path().to_owned(), sync: true },
+                state: &StorageBackend::Embedded { data_dir: folder.path().to_owned(), sync: true },
                 key_dir: &folder.path().join("pki"),
                 service_accounts: ServiceAccountOptions::default().keys(&pki.signing_key().unwrap()).unwrap(),
                 service_cidr,

@@ -48,7 +48,7 @@ pub(super) struct Source {
 }
 
 /// Where a reflector stands.
-enum State {
+enum Progress {
     /// A list is under way or yet to come.
     Unknown,
     /// All is known up to this revision.
@@ -129,7 +129,7 @@ struct Means {
 pub(super) async fn run(source: Source, mut feed: Feed) {
     let mut delays = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
     let mut relists = Relists::default();
-    let mut state = State::Unknown;
+    let mut state = Progress::Unknown;
     let mut means = Means { streams: true, pages: true };
     loop {
         let (before, begun) = (version(&state).map(str::to_owned), Instant::now());
@@ -156,7 +156,7 @@ pub(super) async fn run(source: Source, mut feed: Feed) {
                 tracing::debug!(path = source.path, "listing again: {why}");
                 // A list so long that its pages outlive their revision is asked for as a whole.
                 means.pages &= before.is_some() || means.streams;
-                state = State::Unknown;
+                state = Progress::Unknown;
                 tokio::time::sleep(relists.spread(Instant::now()).mul_f64(rand::random())).await;
             }
             Interrupted::Failed(why) => {
@@ -187,17 +187,17 @@ async fn wait(delays: &mut Backoff) {
     tokio::time::sleep(delays.next_delay().mul_f64(rand::random_range(1.0..1.5))).await;
 }
 
-fn version(state: &State) -> Option<&str> {
+fn version(state: &Progress) -> Option<&str> {
     match state {
-        State::Unknown => None,
-        State::Current(version) => Some(version),
+        Progress::Unknown => None,
+        Progress::Current(version) => Some(version),
     }
 }
 
 impl Source {
-    async fn advance(&self, state: &mut State, means: Means, feed: &mut Feed) -> Result<(), Interrupted> {
-        if matches!(state, State::Unknown) && !means.streams {
-            *state = State::Current(self.list(means.pages, feed).await?);
+    async fn advance(&self, state: &mut Progress, means: Means, feed: &mut Feed) -> Result<(), Interrupted> {
+        if matches!(state, Progress::Unknown) && !means.streams {
+            *state = Progress::Current(self.list(means.pages, feed).await?);
             return Ok(());
         }
         self.watch(state, feed).await
@@ -226,14 +226,14 @@ impl Source {
         }
     }
 
-    async fn watch(&self, state: &mut State, feed: &mut Feed) -> Result<(), Interrupted> {
+    async fn watch(&self, state: &mut Progress, feed: &mut Feed) -> Result<(), Interrupted> {
         let seconds = rand::random_range(WATCH_SECONDS);
         let parameters = WatchParams {
             label_selector: self.selection.labels.clone(),
             field_selector: self.selection.fields.clone(),
             timeout: Some(seconds),
             bookmarks: true,
-            send_initial_events: matches!(state, State::Unknown),
+            send_initial_events: matches!(state, Progress::Unknown),
         };
         let from = version(state).unwrap_or_default();
         let request = Request::new(&self.path).watch(&parameters, from).map_err(Error::BuildRequest)?;
@@ -250,12 +250,12 @@ impl Source {
         }
     }
 
-    async fn follow(&self, lines: &mut Lines, state: &mut State, feed: &mut Feed) -> Interrupted {
+    async fn follow(&self, lines: &mut Lines, state: &mut Progress, feed: &mut Feed) -> Interrupted {
         let mut line = Vec::new();
         loop {
             line.clear();
             let read = read_line(lines, &mut line);
-            let read = if matches!(state, State::Unknown) {
+            let read = if matches!(state, Progress::Unknown) {
                 let Ok(read) = tokio::time::timeout(LIST_SILENCE, read).await else { return Interrupted::CannotStream };
                 read
             } else {
@@ -275,27 +275,27 @@ impl Source {
         }
     }
 
-    fn take(&self, kind: &str, object: &str, state: &mut State, feed: &mut Feed) -> Result<(), Interrupted> {
+    fn take(&self, kind: &str, object: &str, state: &mut Progress, feed: &mut Feed) -> Result<(), Interrupted> {
         let seen = match (kind, &*state) {
-            ("ADDED" | "MODIFIED", State::Unknown) => {
+            ("ADDED" | "MODIFIED", Progress::Unknown) => {
                 self.report(feed.list(object));
                 return Ok(());
             }
-            ("ADDED" | "MODIFIED", State::Current(_)) => feed.apply(object),
+            ("ADDED" | "MODIFIED", Progress::Current(_)) => feed.apply(object),
             // What was listed a moment ago may go before the list is complete.
-            ("DELETED", State::Unknown) => {
+            ("DELETED", Progress::Unknown) => {
                 self.report(feed.unlist(object));
                 return Ok(());
             }
-            ("DELETED", State::Current(_)) => feed.remove(object),
+            ("DELETED", Progress::Current(_)) => feed.remove(object),
             ("BOOKMARK", _) => {
                 let mark: Bookmark =
                     serde_json::from_str(object).map_err(|e| Interrupted::Failed(format!("a bookmark: {e}")))?;
-                if matches!(state, State::Current(_)) {
-                    *state = State::Current(mark.metadata.resource_version);
+                if matches!(state, Progress::Current(_)) {
+                    *state = Progress::Current(mark.metadata.resource_version);
                 } else if mark.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|end| end == "true") {
                     feed.listed();
-                    *state = State::Current(mark.metadata.resource_version);
+                    *state = Progress::Current(mark.metadata.resource_version);
                 } else {
                     // The first bookmark of a list says that it is complete, or nobody ever will.
                     return Err(Interrupted::CannotStream);
@@ -308,8 +308,8 @@ impl Source {
             }
             _ => return Ok(()),
         };
-        if let (Some(Some(version)), State::Current(_)) = (self.report(seen), &*state) {
-            *state = State::Current(version);
+        if let (Some(Some(version)), Progress::Current(_)) = (self.report(seen), &*state) {
+            *state = Progress::Current(version);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use ferry_server::encryption;
 use ferry_server::migration::{Journal, MigrateTo, Moved, Note};
-use ferry_server::state::{State, store_folder};
+use ferry_server::state::{StorageBackend, store_folder};
 use ferry_store::etcd::{DatabaseFile, Replay, leases_left, snapshot};
 use ferry_store::migration::{Past, compare};
 use ferry_store::{EtcdOptions, EtcdStore, Range, Store};
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn etcd_options(options: &MigrateOptions) -> Result<EtcdOptions> {
-    let etcd = State::etcd_options(&options.etcd)?.context("give --etcd-servers")?;
+    let etcd = StorageBackend::etcd_options(&options.etcd)?.context("give --etcd-servers")?;
     Ok(EtcdOptions { deadline: DEADLINE, compaction_interval: None, ..etcd })
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use ferry_server::certificate_rotation::Renewals;
-use ferry_server::state::{State, store_folder};
+use ferry_server::state::{StorageBackend, store_folder};
 use ferry_store::StoreError;
 use ferry_store::etcd::api::rpc::Member;
 use ferry_store::etcd::{Members, member_status, snapshot};
@@ -76,7 +76,7 @@ pub fn record(config: &ClusterConfig) -> Result<Record> {
 /// A member that votes.
 pub struct Started {
     /// Where the cluster's state is.
-    pub state: State,
+    pub state: StorageBackend,
     /// Tells when the others took this server out of the cluster.
     pub removed: Removed,
 }
@@ -132,7 +132,7 @@ pub async fn start_member(mut record: Record, own: &Own<'_>, renewals: &Renewals
         let members = Members::new(&record.options(data_dir)?)?;
         record.endpoints = listed(|| members.list()).await?.into_iter().flat_map(|member| member.client_urls).collect();
         record.write(data_dir)?;
-        Ok::<State, anyhow::Error>(State::of_member(record.options(data_dir)?))
+        Ok::<StorageBackend, anyhow::Error>(StorageBackend::of_member(record.options(data_dir)?))
     };
     let waited = tokio::select! {
         waited = tokio::time::timeout(PATIENCE, ready) => waited,

@@ -50,11 +50,11 @@ pub(crate) struct Cache {
     servfail: Duration,
     keep_ttl: bool,
     most_bytes: usize,
-    state: Mutex<State>,
+    state: Mutex<Contents>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Contents {
     entries: HashMap<Key, Entry>,
     /// In the order in which they may have to go.
     order: VecDeque<Key>,
@@ -271,7 +271,7 @@ impl Cache {
     }
 
     /// Passes over those that were used since the last time, once.
-    fn bound(&self, state: &mut State) {
+    fn bound(&self, state: &mut Contents) {
         loop {
             let denials = state.entries.len() - state.successes;
             let (many, much) = (state.successes > self.success.capacity, state.bytes > self.most_bytes);
@@ -325,7 +325,7 @@ fn records(reply: &mut Reply) -> impl Iterator<Item = &mut Record> {
     reply.answers.iter_mut().chain(&mut reply.authorities).chain(&mut reply.additionals)
 }
 
-impl State {
+impl Contents {
     /// The room of an entry that is gone.
     fn forget(&mut self, entry: &Entry) {
         self.bytes -= entry.size;

@@ -22,7 +22,7 @@ use ferry_server::front_door::{FrontDoor, Options};
 use ferry_server::pki::Pki;
 use ferry_server::reload::Reloads;
 use ferry_server::server_options::{Authorities, CaSource, ServerOptions, ServiceAccountOptions};
-use ferry_server::state::State;
+use ferry_server::state::StorageBackend;
 use ferry_server::{encryption, front_proxy};
 use ferry_tasks::Tasks;
 use futures::StreamExt;
@@ -90,7 +90,7 @@ async fn run(workload: &Workload, folder: &std::path::Path) -> Result<()> {
     let authorities = Authorities::open(&server.authentication, client_ca, front_proxy.known_by, &reloads)?;
     let door = FrontDoor::open(
         Options {
-            state: &State::Embedded { data_dir: folder.to_owned(), sync: true },
+            state: &StorageBackend::Embedded { data_dir: folder.to_owned(), sync: true },
             key_dir: &encryption::folder(folder)?,
             service_accounts: ServiceAccountOptions::default().keys(&key)?,
             service_cidr: "10.96.0.0/16",

@@ -16,7 +16,7 @@ use ferry_server::front_proxy;
 use ferry_server::pki::{Pki, client_tls, server_tls_by, write_private};
 use ferry_server::reload::Reloads;
 use ferry_server::server_options::{Authorities, CaSource};
-use ferry_server::state::State;
+use ferry_server::state::StorageBackend;
 use ferry_tasks::Tasks;
 
 use crate::arguments::{ApiserverOptions, command_line};
@@ -67,7 +67,7 @@ async fn serve(options: &ApiserverOptions) -> Result<()> {
          (label a namespace with pod-security.kubernetes.io/enforce=baseline)"
     );
     folders::prepare(&options.data_dir)?;
-    let state = State::check(&options.etcd, &options.data_dir)?;
+    let state = StorageBackend::check(&options.etcd, &options.data_dir)?;
     let state = if options.unsafe_no_fsync { state.without_sync() } else { state };
     // Bound first: a port in use is found before anything is written.
     let listener =

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::CpuSet;
-use super::state::{Assignments, State};
+use super::state::{Assignments, CpuState};
 use crate::checkpoint_file;
 
 const FILE: &str = "cpu_manager_state";
@@ -63,7 +63,7 @@ fn checksum(name: &str, policy: &str, shared: &str, entries: &Entries, more: &st
     ))
 }
 
-pub(crate) fn text(policy: &str, state: &State) -> String {
+pub(crate) fn text(policy: &str, state: &CpuState) -> String {
     let sets =
         |sets: &BTreeMap<String, CpuSet>| sets.iter().map(|(name, cpus)| (name.clone(), cpus.to_string())).collect();
     let entries: Entries = state.assigned.iter().map(|(uid, of)| (uid.clone(), sets(of))).collect();
@@ -83,11 +83,11 @@ pub(crate) fn text(policy: &str, state: &State) -> String {
 }
 
 /// None where there is none.
-pub(crate) fn read(path: &Path, policy: &str) -> Result<Option<State>, String> {
+pub(crate) fn read(path: &Path, policy: &str) -> Result<Option<CpuState>, String> {
     checkpoint_file::restore(path, "CPU manager", |text| parse(text, policy))
 }
 
-fn parse(text: &str, policy: &str) -> Result<State, String> {
+fn parse(text: &str, policy: &str) -> Result<CpuState, String> {
     let corrupt = || "checkpoint is corrupted".to_owned();
     let checkpoint: Checkpoint = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let Data { policy_name, default_cpu_set, entries } = if !checkpoint.data.is_empty() || checkpoint.data_checksum != 0
@@ -120,7 +120,7 @@ fn parse(text: &str, policy: &str) -> Result<State, String> {
             assigned.entry(uid.clone()).or_default().insert(container, set);
         }
     }
-    Ok(State { shared, assigned })
+    Ok(CpuState { shared, assigned })
 }
 
 #[cfg(test)]

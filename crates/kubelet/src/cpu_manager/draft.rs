@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::MutexGuard;
 
 use super::policy::{StaticPolicy, exclusive_cpus};
-use super::state::State;
+use super::state::CpuState;
 use super::{CpuManager, CpuSet, hints};
 use crate::pod;
 use crate::status::WaitReason;
@@ -16,7 +16,7 @@ pub(crate) struct Draft<'a> {
     manager: &'a CpuManager,
     policy: &'a StaticPolicy,
     _changing: MutexGuard<'a, ()>,
-    next: State,
+    next: CpuState,
     reusable: CpuSet,
 }
 

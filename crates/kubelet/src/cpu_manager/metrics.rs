@@ -3,7 +3,7 @@
 use ferry_metrics::{Kind, Page};
 
 use super::policy::{Given, StaticPolicy};
-use super::state::State;
+use super::state::CpuState;
 use super::topology::Level;
 use crate::status::WaitReason;
 use crate::topology_manager::TopologyScope;
@@ -39,7 +39,7 @@ impl Counts {
         self.errors += 1;
     }
 
-    pub(super) fn text(&self, policy: Option<&StaticPolicy>, state: &State) -> String {
+    pub(super) fn text(&self, policy: Option<&StaticPolicy>, state: &CpuState) -> String {
         let mut page = Page::new();
         let mut counter = |name: &str, help: &str, value: u64| {
             page.family(name, Kind::Counter, help).sample("", value);

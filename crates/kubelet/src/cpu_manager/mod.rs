@@ -33,7 +33,7 @@ use metrics::Counts;
 pub(crate) use options::CpuManagerPolicy;
 use policy::StaticPolicy;
 pub(crate) use reconcile::reconcile;
-use state::State;
+use state::CpuState;
 use topology::Topology;
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct CpuManager {
     file: PathBuf,
     /// Held while the next state is found and written down. Who reads the present one does not wait for the disk.
     changing: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<CpuState>,
     /// Counts the changes of the state: containers that run have to move.
     changes: watch::Sender<u64>,
     counts: Mutex<Counts>,
@@ -94,7 +94,7 @@ impl CpuManager {
         Ok(manager)
     }
 
-    fn write(&self, state: &State) -> Result<(), String> {
+    fn write(&self, state: &CpuState) -> Result<(), String> {
         let name = if self.policy.is_some() { "static" } else { "none" };
         checkpoint_file::save(&self.file, &checkpoint::text(name, state))
     }
@@ -104,7 +104,7 @@ impl CpuManager {
         self.policy.as_ref().map(|policy| Draft::new(self, policy))
     }
 
-    fn put(&self, next: State) {
+    fn put(&self, next: CpuState) {
         let mut state = self.state.lock();
         if *state != next {
             *state = next;

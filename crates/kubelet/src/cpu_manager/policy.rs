@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::CpuSet;
 use super::distribute::{Distribution, distribute};
 use super::options::StaticOptions;
-use super::state::State;
+use super::state::CpuState;
 use super::take::{Manner, take};
 use super::topology::{Level, Topology};
 use crate::status::WaitReason;
@@ -65,7 +65,7 @@ impl StaticPolicy {
         self.topology.all().minus(&self.reserved)
     }
 
-    pub(crate) fn available(&self, state: &State) -> CpuSet {
+    pub(crate) fn available(&self, state: &CpuState) -> CpuSet {
         state.shared.minus(&self.reserved)
     }
 
@@ -80,7 +80,7 @@ impl StaticPolicy {
     }
 
     /// Takes over what an earlier kubelet has left, if it fits the machine and the reservation.
-    pub(crate) fn start(&self, state: &mut State) -> Result<(), String> {
+    pub(crate) fn start(&self, state: &mut CpuState) -> Result<(), String> {
         let mut all = self.topology.all();
         if self.options.strict_reservation {
             all = all.minus(&self.reserved);
@@ -126,7 +126,7 @@ impl StaticPolicy {
     /// `reusable` the CPUs of those init containers that have ended before it starts. None where it shares CPUs.
     pub(crate) fn allocate(
         &self,
-        state: &mut State,
+        state: &mut CpuState,
         of: &Pod,
         container: &Container,
         near: Option<NumaMask>,
@@ -154,7 +154,7 @@ impl StaticPolicy {
 
     fn give(
         &self,
-        state: &mut State,
+        state: &mut CpuState,
         count: usize,
         near: Option<NumaMask>,
         reusable: &CpuSet,
@@ -179,7 +179,7 @@ impl StaticPolicy {
     }
 
     /// With whole cores only, a part of one cannot be had, nor a core that shares its threads with a reserved one.
-    fn check_cores(&self, state: &State, count: usize) -> Result<(), WaitReason> {
+    fn check_cores(&self, state: &CpuState, count: usize) -> Result<(), WaitReason> {
         if !self.options.full_cores_only {
             return Ok(());
         }

@@ -8,13 +8,13 @@ use super::CpuSet;
 pub(crate) type Assignments = BTreeMap<String, BTreeMap<String, CpuSet>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct CpuState {
     /// Of everybody without CPUs of its own. Empty where CPUs are not given out at all.
     pub(crate) shared: CpuSet,
     pub(crate) assigned: Assignments,
 }
 
-impl State {
+impl CpuState {
     pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&CpuSet> {
         self.assigned.get(uid)?.get(container)
     }

@@ -13,7 +13,7 @@ const GRACE: Duration = Duration::from_secs(300);
 const HEALTHY: &str = "Healthy";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct State {
+struct DeviceState {
     healthy: bool,
     /// The NUMA nodes it is at.
     nodes: Vec<i64>,
@@ -21,7 +21,7 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Resource {
-    devices: BTreeMap<String, State>,
+    devices: BTreeMap<String, DeviceState>,
     /// Since when no plug-in answers for it.
     gone: Option<Instant>,
 }
@@ -163,11 +163,11 @@ impl Ledger {
 
     /// The devices that a plug-in told of. Gives whether that changed anything.
     pub(super) fn told(&mut self, resource: &str, devices: Vec<Device>) -> bool {
-        let told: BTreeMap<String, State> = devices
+        let told: BTreeMap<String, DeviceState> = devices
             .into_iter()
             .map(|device| {
                 let nodes = device.topology.into_iter().flat_map(|at| at.nodes).map(|node| node.id).collect();
-                (device.id, State { healthy: device.health == HEALTHY, nodes })
+                (device.id, DeviceState { healthy: device.health == HEALTHY, nodes })
             })
             .collect();
         let known = self.resources.entry(resource.to_owned()).or_default();

@@ -16,7 +16,7 @@ use ferry_plugins::DeviceDriver;
 use parking_lot::Mutex;
 
 pub(crate) use claims::used;
-use record::State;
+use record::PreparedClaims;
 pub(crate) use record::{PreparedDevice, Shown};
 pub(crate) use slices::withdraw;
 
@@ -26,7 +26,7 @@ pub(crate) const SERVICE: &str = "v1.DRAPlugin";
 pub(crate) struct Dra {
     file: PathBuf,
     drivers: Mutex<BTreeMap<String, DeviceDriver>>,
-    state: Mutex<State>,
+    state: Mutex<PreparedClaims>,
     /// One pod at a time has the devices of a claim prepared or given back.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     writing: tokio::sync::Mutex<()>,
@@ -37,7 +37,7 @@ impl Dra {
         let file = root_dir.join("dra_manager_state");
         let state = record::read(&file).unwrap_or_else(|why| {
             tracing::warn!("which claims are prepared is not known any more: {}: {why}", file.display());
-            State::default()
+            PreparedClaims::default()
         });
         Arc::new(Self {
             file,

@@ -31,7 +31,7 @@ pub(super) struct Claim {
 
 /// By the uid of the claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct State {
+pub(super) struct PreparedClaims {
     claims: BTreeMap<String, Claim>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Shown {
     pub(crate) drivers: BTreeMap<String, Vec<PreparedDevice>>,
 }
 
-impl State {
+impl PreparedClaims {
     /// A pod begins to use a claim. Gives the drivers that have nothing prepared for it yet.
     pub(super) fn begin(&mut self, uid: &str, pod: &str, of: (&str, &str), drivers: &BTreeSet<String>) -> Vec<String> {
         let claim = self.claims.entry(uid.to_owned()).or_default();
@@ -120,7 +120,7 @@ impl State {
     }
 }
 
-pub(super) fn text(state: &State) -> String {
+pub(super) fn text(state: &PreparedClaims) -> String {
     serde_json::to_string(state).unwrap_or_default()
 }
 
@@ -131,10 +131,10 @@ pub(super) fn write(file: &Path, text: &str) -> io::Result<()> {
     fs::rename(half, file)
 }
 
-pub(super) fn read(file: &Path) -> Result<State, String> {
+pub(super) fn read(file: &Path) -> Result<PreparedClaims, String> {
     match fs::read(file) {
         Ok(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(State::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PreparedClaims::default()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -147,8 +147,8 @@ mod tests {
     fn what_is_prepared_is_known_after_a_restart() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("state");
-        assert_eq!(read(&file), Ok(State::default()));
-        let mut state = State::default();
+        assert_eq!(read(&file), Ok(PreparedClaims::default()));
+        let mut state = PreparedClaims::default();
         let drivers = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
         assert_eq!(state.begin("claim", "pod", ("n", "c"), &drivers), ["a", "b"]);
         let device = PreparedDevice { device_name: "d".into(), ..PreparedDevice::default() };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{Assignments, Block, MachineState, NodeState, State};
+use super::state::{Assignments, Block, MachineState, MemoryState, NodeState};
 use crate::checkpoint_file;
 
 const FILE: &str = "memory_manager_state";
@@ -44,7 +44,7 @@ pub(super) fn path(root_dir: &Path) -> PathBuf {
     root_dir.join(FILE)
 }
 
-pub(super) fn text(policy: &str, state: &State) -> String {
+pub(super) fn text(policy: &str, state: &MemoryState) -> String {
     let (machine_state, entries) = (state.machine.clone(), state.assigned.clone());
     let data = Data { policy_name: policy.to_owned(), machine_state, entries };
     let told = serde_json::to_string(&data).unwrap_or_default();
@@ -61,11 +61,11 @@ pub(super) fn text(policy: &str, state: &State) -> String {
 }
 
 /// None where there is none.
-pub(super) fn read(path: &Path, policy: &str) -> Result<Option<State>, String> {
+pub(super) fn read(path: &Path, policy: &str) -> Result<Option<MemoryState>, String> {
     checkpoint_file::restore(path, "memory manager", |text| parse(text, policy))
 }
 
-fn parse(text: &str, policy: &str) -> Result<State, String> {
+fn parse(text: &str, policy: &str) -> Result<MemoryState, String> {
     let corrupt = || "checkpoint is corrupted".to_owned();
     let checkpoint: Checkpoint = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let is_newest = !checkpoint.data.is_empty() || checkpoint.data_checksum != 0;
@@ -87,7 +87,7 @@ fn parse(text: &str, policy: &str) -> Result<State, String> {
             "[memorymanager] configured policy {policy:?} differs from state checkpoint policy {policy_name:?}"
         ));
     }
-    Ok(State { machine: machine_state, assigned: entries })
+    Ok(MemoryState { machine: machine_state, assigned: entries })
 }
 
 /// As upstream prints its own memory before it makes a hash of it.
@@ -136,7 +136,7 @@ mod tests {
     use super::super::state::MemoryTable;
     use super::*;
 
-    fn state() -> State {
+    fn state() -> MemoryState {
         let table = |numbers: [u64; 5]| MemoryTable {
             total: numbers[0],
             system_reserved: numbers[1],
@@ -154,7 +154,7 @@ mod tests {
         let block = |kind: &str, size: u64| Block { numa_affinity: vec![0, 1], kind: kind.to_owned(), size };
         let main = vec![block("memory", 30), block("hugepages-2Mi", 4)];
         let containers = BTreeMap::from([("main".to_owned(), main), ("side".to_owned(), Vec::new())]);
-        State {
+        MemoryState {
             machine: BTreeMap::from([(0, first), (1, second)]),
             assigned: BTreeMap::from([("uid".to_owned(), containers)]),
         }
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(told["machineState"]["0"]["memoryMap"]["memory"]["systemReserved"], 10);
         assert_eq!(told["entries"]["uid"]["main"][1]["type"], "hugepages-2Mi");
         let none = r#"{"policyName":"None","machineState":{},"checksum":4236770233,"data":"{\"policyName\":\"None\",\"machineState\":{}}","dataChecksum":3093843326}"#;
-        assert_eq!(text("None", &State::default()), none);
+        assert_eq!(text("None", &MemoryState::default()), none);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::volumes::blocking;
 use policy::{Reusable, StaticPolicy};
 pub(crate) use reserved::{MemoryManagerPolicy, MemoryReservation};
 pub(crate) use state::Block;
-use state::State;
+use state::MemoryState;
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -39,7 +39,7 @@ pub(crate) struct MemoryManager {
     file: PathBuf,
     /// Held while the next state is found and written down. Who reads the present one does not wait for the disk.
     changing: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     counts: Mutex<Counts>,
 }
 
@@ -68,7 +68,7 @@ impl MemoryManager {
         Ok(manager)
     }
 
-    fn write(&self, state: &State) -> Result<(), String> {
+    fn write(&self, state: &MemoryState) -> Result<(), String> {
         let policy = if self.is_static() { MemoryManagerPolicy::Static } else { MemoryManagerPolicy::None };
         checkpoint_file::save(&self.file, &checkpoint::text(policy.name(), state))
     }
@@ -153,7 +153,7 @@ pub(crate) struct Draft<'a> {
     manager: &'a MemoryManager,
     policy: &'a StaticPolicy,
     _changing: MutexGuard<'a, ()>,
-    next: State,
+    next: MemoryState,
     reusable: Reusable,
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::reserved::MemoryReservation;
-use super::state::{self, Block, MachineState, MemoryTable, NodeState, State};
+use super::state::{self, Block, MachineState, MemoryState, MemoryTable, NodeState};
 use crate::topology_manager::hints::hints as topology_hints;
 use crate::topology_manager::numa::Numa;
 use crate::topology_manager::{Hint, Hints, NumaMask};
@@ -65,7 +65,7 @@ impl StaticPolicy {
     }
 
     /// Takes over what an earlier kubelet has left, if it fits the machine and the reservation.
-    pub(super) fn start(&self, state: &mut State) -> Result<(), String> {
+    pub(super) fn start(&self, state: &mut MemoryState) -> Result<(), String> {
         if state.machine.is_empty() {
             if !state.assigned.is_empty() {
                 return Err("[memorymanager] machine state can not be empty when it has memory assignments".to_owned());
@@ -113,7 +113,13 @@ impl StaticPolicy {
         topology_hints(can, fewest)
     }
 
-    pub(super) fn container_hints(&self, state: &State, of: &Pod, container: &Container, again: &Reusable) -> Hints {
+    pub(super) fn container_hints(
+        &self,
+        state: &MemoryState,
+        of: &Pod,
+        container: &Container,
+        again: &Reusable,
+    ) -> Hints {
         let wanted = amounts(of, container);
         if wanted.is_empty() {
             return Hints::new();
@@ -124,7 +130,7 @@ impl StaticPolicy {
         }
     }
 
-    pub(super) fn pod_hints(&self, state: &State, of: &Pod) -> Hints {
+    pub(super) fn pod_hints(&self, state: &MemoryState, of: &Pod) -> Hints {
         let wanted = amounts_of_pod(of);
         if wanted.is_empty() {
             return Hints::new();
@@ -139,7 +145,7 @@ impl StaticPolicy {
     /// Gives a container its memory, at these nodes if they have enough. Whether it has any of its own.
     pub(super) fn allocate(
         &self,
-        state: &mut State,
+        state: &mut MemoryState,
         of: &Pod,
         container: &Container,
         at: Hint,
@@ -171,7 +177,7 @@ impl StaticPolicy {
     }
 
     /// Gives back whatever a pod has. Whether it had anything.
-    pub(super) fn release(state: &mut State, uid: &str) -> bool {
+    pub(super) fn release(state: &mut MemoryState, uid: &str) -> bool {
         let Some(containers) = state.assigned.remove(uid) else { return false };
         containers.values().flatten().for_each(|block| state::put(&mut state.machine, block));
         true
@@ -260,7 +266,7 @@ fn use_again(reusable: &mut Reusable, blocks: &[Block], is_init: bool) {
 
 /// Memory that a container takes over from init containers before it counts as its own from now on, so that the sum is what the
 /// pod has.
-fn take_over(state: &mut State, of: &Pod, container: &Container, blocks: &[Block]) {
+fn take_over(state: &mut MemoryState, of: &Pod, container: &Container, blocks: &[Block]) {
     let Some(assigned) = state.assigned.get_mut(pod::uid(of)) else { return };
     for block in blocks {
         let mut wanted = block.size;

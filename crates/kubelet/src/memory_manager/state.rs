@@ -57,12 +57,12 @@ impl Block {
 pub(crate) type Assignments = BTreeMap<String, BTreeMap<String, Vec<Block>>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct MemoryState {
     pub(crate) machine: MachineState,
     pub(crate) assigned: Assignments,
 }
 
-impl State {
+impl MemoryState {
     pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&Vec<Block>> {
         self.assigned.get(uid)?.get(container)
     }

@@ -74,7 +74,7 @@ impl From<String> for Unmounted {
 
 /// Where a volume is on this node.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct VolumePath {
     pub(crate) path: PathBuf,
     /// Claimed so, or made from objects: the kubelet alone writes to it.
     pub(crate) read_only: bool,
@@ -99,7 +99,7 @@ impl Made {
 /// The volumes of one pod on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Mounted {
-    pub(crate) places: HashMap<String, Place>,
+    pub(crate) places: HashMap<String, VolumePath>,
     /// When a token has to be renewed.
     pub(crate) refresh_at: Option<Timestamp>,
 }
@@ -161,7 +161,7 @@ impl Volumes {
                 || volume.downward_api.is_some()
                 || volume.nfs.as_ref().is_some_and(|share| share.read_only == Some(true))
                 || volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.read_only == Some(true));
-            mounted.places.insert(volume.name.clone(), Place { path, read_only, device });
+            mounted.places.insert(volume.name.clone(), VolumePath { path, read_only, device });
             mounted.refresh_at = [mounted.refresh_at, refresh_at].into_iter().flatten().min();
         }
         let claims = pod::spec(pod).volumes.iter().flatten().filter_map(|volume| {

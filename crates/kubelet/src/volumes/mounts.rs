@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ferry_cri::v1::{Device, ImageSpec, Mount, MountPropagation};
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
-use super::{Mounted, Place, subpath};
+use super::{Mounted, VolumePath, subpath};
 use crate::spec::env::expand;
 use crate::spec::room::Room;
 
@@ -44,7 +44,7 @@ pub(crate) fn container_mounts(input: &Mounts) -> Result<Vec<Mount>, String> {
             });
             continue;
         }
-        let Some(Place { path, read_only, .. }) = input.mounted.places.get(&mount.name) else {
+        let Some(VolumePath { path, read_only, .. }) = input.mounted.places.get(&mount.name) else {
             return Err(format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name));
         };
         let host = if part.is_empty() {

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 use crate::pod;
 use crate::status::WaitReason;
 
-struct State {
+struct Letters {
     pod: Arc<Pod>,
     gone: bool,
     sources_changed: bool,
@@ -25,7 +25,7 @@ pub(crate) struct EndReason {
 }
 
 pub(crate) struct Mailbox {
-    state: Mutex<State>,
+    state: Mutex<Letters>,
     /// Wakes the worker. A wake that comes while it is busy is kept.
     pub(crate) wake: Arc<Notify>,
     /// The grace period once the pod has to end; shorter ones may follow.
@@ -39,7 +39,7 @@ impl Mailbox {
         let mailbox = Arc::new(Self {
             ending: watch::Sender::new(None),
             finished: watch::Sender::new(false),
-            state: Mutex::new(State { pod: pod.clone(), gone: false, sources_changed: false, end_reason: None }),
+            state: Mutex::new(Letters { pod: pod.clone(), gone: false, sources_changed: false, end_reason: None }),
             wake: Arc::new(Notify::new()),
         });
         mailbox.put(pod);

@@ -17,7 +17,7 @@ use crate::Config;
 use crate::container::cgroup::Group;
 use crate::images::{Images, PullError};
 use crate::shim_client::Shim;
-use crate::state::State;
+use crate::state::Inventory;
 
 pub(crate) use container::exec_process;
 
@@ -60,7 +60,7 @@ pub(crate) struct Engine {
     pub(crate) images: Images,
     /// This binary, where no container can write it.
     pub(crate) program: PathBuf,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<Inventory>,
     pub(crate) events: broadcast::Sender<Event>,
     /// Told after every change of `state`.
     pub(crate) changed: Notify,

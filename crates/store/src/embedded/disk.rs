@@ -9,7 +9,7 @@ use fjall::{
 };
 
 use super::Options;
-use super::record::{self, LeaseRecord, Place, Record};
+use super::record::{self, LeaseRecord, Position, Record};
 use crate::types::{LeaseId, Revision};
 use crate::{Result, StoreError};
 
@@ -53,11 +53,11 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn change(&mut self, index: u32, change: &Record) {
-        let place = Place { revision: change.entry.modified, index };
+        let place = Position { revision: change.entry.modified, index };
         self.inner.insert(&self.table, record::history_key(place).as_slice(), change.encode());
     }
 
-    pub(crate) fn forget(&mut self, place: Place) {
+    pub(crate) fn forget(&mut self, place: Position) {
         self.inner.remove(&self.table, record::history_key(place).as_slice());
     }
 
@@ -199,7 +199,7 @@ impl View {
         StoreError::Corrupt(format!("{what} in {} cannot be read", self.path.display()))
     }
 
-    pub(crate) fn record(&self, place: Place) -> Result<Option<Record>> {
+    pub(crate) fn record(&self, place: Position) -> Result<Option<Record>> {
         let found = self.snapshot.get(&self.table, record::history_key(place)).map_err(|e| classify(&self.path, &e))?;
         let Some(bytes) = found else { return Ok(None) };
         match Record::decode(place.revision, &bytes) {
@@ -214,10 +214,10 @@ impl View {
         &self,
         from: Revision,
         to: Revision,
-        mut visit: impl FnMut(Place, &[u8]) -> Result<bool>,
+        mut visit: impl FnMut(Position, &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        let first = record::history_key(Place { revision: from, index: 0 });
-        let last = record::history_key(Place { revision: to, index: u32::MAX });
+        let first = record::history_key(Position { revision: from, index: 0 });
+        let last = record::history_key(Position { revision: to, index: u32::MAX });
         for item in self.snapshot.range(&self.table, first..=last) {
             let (key, value) = item.into_inner().map_err(|e| classify(&self.path, &e))?;
             let place = record::history_place(&key).ok_or_else(|| self.damaged("a key"))?;
@@ -237,7 +237,7 @@ impl View {
         Ok(())
     }
 
-    pub(crate) fn decode(&self, place: Place, bytes: &[u8]) -> Result<Record> {
+    pub(crate) fn decode(&self, place: Position, bytes: &[u8]) -> Result<Record> {
         Record::decode(place.revision, bytes).ok_or_else(|| self.damaged(&format!("revision {}", place.revision)))
     }
 

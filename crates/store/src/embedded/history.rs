@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Shared;
 use super::disk::View;
-use super::record::{Place, Record};
+use super::record::{Position, Record};
 use super::state::{Change, Map, Stored};
 use crate::types::{Entry, Event, EventKind, Range, RangeResult, Revision, WatchBatch};
 use crate::{Result, StoreError};
@@ -32,7 +32,7 @@ impl Shared {
     /// The newest state with every later change to the prefix undone.
     pub(crate) fn range_at(&self, range: &Range, revision: Revision) -> Result<RangeResult> {
         let (view, map, newest) = self.view_at(revision)?;
-        let mut before: BTreeMap<Arc<str>, Option<Place>> = BTreeMap::new();
+        let mut before: BTreeMap<Arc<str>, Option<Position>> = BTreeMap::new();
         view.scan(revision + 1, newest, |place, bytes| {
             if Record::key(bytes).is_none_or(|key| key.starts_with(&range.prefix)) {
                 let record = view.decode(place, bytes)?;
@@ -87,7 +87,7 @@ impl Shared {
     }
 }
 
-pub(super) fn missing(place: Place) -> StoreError {
+pub(super) fn missing(place: Position) -> StoreError {
     StoreError::Corrupt(format!("revision {} is missing from the history", place.revision))
 }
 

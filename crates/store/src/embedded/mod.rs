@@ -40,7 +40,7 @@ pub(crate) use self::group::check_distinct;
 use self::leases::Leases;
 pub(crate) use self::leases::{check_lease, check_ttl};
 use self::record::LeaseRecord;
-use self::state::{Change, State};
+use self::state::{Change, Keyspace};
 pub use self::transfer::StoppedStore;
 use self::watchers::Watchers;
 use crate::types::{Commit, Got, LeaseId, Op, Range, RangeResult, Revision, Transaction, WatchRequest};
@@ -86,7 +86,7 @@ const QUEUE: usize = 8192;
 
 pub(crate) struct Shared {
     pub(crate) options: Options,
-    pub(crate) state: RwLock<State>,
+    pub(crate) state: RwLock<Keyspace>,
     /// None while the tables are being opened again after a failure, and once the store is closed.
     disk: RwLock<Option<Disk>>,
     /// Held by a compaction; up to where the last one came to its end. One that was interrupted is done again by the next.
@@ -171,7 +171,7 @@ impl EmbeddedStore {
         }
         let finished = view.finished()?;
         drop(view);
-        let state = State { revision, compacted, map, watchers: Watchers::default() };
+        let state = Keyspace { revision, compacted, map, watchers: Watchers::default() };
         let shared = Arc::new(Shared {
             options,
             state: RwLock::new(state),

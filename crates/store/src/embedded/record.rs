@@ -12,7 +12,7 @@ use crate::types::{Entry, EventKind, LeaseId, Revision};
 
 /// Where a change stands in the history: its revision, and its place in the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) revision: Revision,
     pub(crate) index: u32,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Place {
 pub(crate) const COMPACTED: &[u8] = b"c";
 pub(crate) const FINISHED: &[u8] = b"f";
 
-pub(crate) fn history_key(place: Place) -> [u8; 13] {
+pub(crate) fn history_key(place: Position) -> [u8; 13] {
     let mut key = [0; 13];
     key[0] = b'h';
     key[1..9].copy_from_slice(&place.revision.to_be_bytes());
@@ -28,10 +28,10 @@ pub(crate) fn history_key(place: Place) -> [u8; 13] {
     key
 }
 
-pub(crate) fn history_place(key: &[u8]) -> Option<Place> {
+pub(crate) fn history_place(key: &[u8]) -> Option<Position> {
     let rest = key.strip_prefix(b"h")?;
     let (revision, index) = rest.split_first_chunk::<8>()?;
-    Some(Place { revision: u64::from_be_bytes(*revision), index: u32::from_be_bytes(index.try_into().ok()?) })
+    Some(Position { revision: u64::from_be_bytes(*revision), index: u32::from_be_bytes(index.try_into().ok()?) })
 }
 
 pub(crate) fn lease_key(lease: LeaseId) -> [u8; 9] {
@@ -76,7 +76,7 @@ pub(crate) struct Record {
     /// For a deletion as in `Event`: the key, the revision, no value.
     pub(crate) entry: Entry,
     /// Where the value that this change replaced stands.
-    pub(crate) previous: Option<Place>,
+    pub(crate) previous: Option<Position>,
 }
 
 const HEADER: usize = 1 + 8 + 8 + 4 + 8 + 4;
@@ -90,7 +90,7 @@ impl Record {
             EventKind::Update => 2,
             EventKind::Delete => 3,
         });
-        let previous = self.previous.unwrap_or(Place { revision: 0, index: 0 });
+        let previous = self.previous.unwrap_or(Position { revision: 0, index: 0 });
         out.extend_from_slice(&self.entry.created.to_le_bytes());
         out.extend_from_slice(&previous.revision.to_le_bytes());
         out.extend_from_slice(&previous.index.to_le_bytes());
@@ -112,7 +112,7 @@ impl Record {
             3 => EventKind::Delete,
             _ => return None,
         };
-        let previous = Place { revision: number(9)?, index: short(17)? };
+        let previous = Position { revision: number(9)?, index: short(17)? };
         let lease = i64::from_le_bytes(header.get(21..29)?.try_into().ok()?);
         let key_length = short(29)? as usize;
         if key_length > rest.len() {
@@ -155,7 +155,7 @@ mod tests {
                 modified: 9,
                 lease: Some(77),
             },
-            previous: Some(Place { revision: 8, index: 1 }),
+            previous: Some(Position { revision: 8, index: 1 }),
         };
         let bytes = record.encode();
         assert_eq!(Record::decode(9, &bytes), Some(record));
@@ -165,7 +165,7 @@ mod tests {
             let _ = Record::key(&bytes[..cut]);
         }
         assert_eq!(Record::decode(1, &[9; 64]), None);
-        let place = Place { revision: u64::MAX - 1, index: 7 };
+        let place = Position { revision: u64::MAX - 1, index: 7 };
         assert_eq!(history_place(&history_key(place)), Some(place));
         assert_eq!(lease_id(&lease_key(5)), Some(5));
         let lease = LeaseRecord { ttl_seconds: 5, ends_unix_millis: 6 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::record::{Place, Record};
+use super::record::{Position, Record};
 use super::watchers::Watchers;
 use crate::types::{Entry, Event, EventKind, Revision};
 
@@ -16,8 +16,8 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    pub(crate) fn place(&self) -> Place {
-        Place { revision: self.entry.modified, index: self.index }
+    pub(crate) fn place(&self) -> Position {
+        Position { revision: self.entry.modified, index: self.index }
     }
 }
 
@@ -47,14 +47,14 @@ impl Change {
     }
 }
 
-pub(crate) struct State {
+pub(crate) struct Keyspace {
     pub(crate) revision: Revision,
     pub(crate) compacted: Revision,
     pub(crate) map: Map,
     pub(crate) watchers: Watchers,
 }
 
-impl State {
+impl Keyspace {
     /// Makes a durable transaction visible to readers and watchers.
     pub(crate) fn publish(&mut self, revision: Revision, changes: &[Change]) {
         for change in changes {

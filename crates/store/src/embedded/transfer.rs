@@ -8,7 +8,7 @@ use super::backup::{BATCH_BYTES, open_folder, summary};
 use super::disk::Disk;
 use super::folder::Folder;
 use super::leases::unix_millis;
-use super::record::{LeaseRecord, Place, Record};
+use super::record::{LeaseRecord, Position, Record};
 use super::{EmbeddedStore, Options, Summary, history};
 use crate::migration::{Change, Outline, Past, kept};
 use crate::types::{EventKind, Revision};
@@ -71,7 +71,7 @@ impl EmbeddedStore {
         let disk = Disk::open(&folder.tables(), &Options::default())?;
         let outline = past.outline()?;
         let (mut batch, mut size) = (disk.batch(), 0);
-        let mut places: HashMap<Arc<str>, Place> = HashMap::new();
+        let mut places: HashMap<Arc<str>, Position> = HashMap::new();
         kept(past, &mut |change| {
             let entry = &change.entry;
             key::check_key(&entry.key)?;
@@ -79,7 +79,7 @@ impl EmbeddedStore {
                 let name = &entry.key;
                 return Err(unusable(format!("{name} is stored as protobuf, and this engine is for JSON alone")));
             }
-            let place = Place { revision: entry.modified, index: change.index };
+            let place = Position { revision: entry.modified, index: change.index };
             let previous = match change.kind {
                 EventKind::Delete => places.remove(&entry.key),
                 _ => places.insert(entry.key.clone(), place),

@@ -21,7 +21,7 @@ const LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ZoneState {
     Normal,
     Partial,
     Full,
@@ -36,23 +36,23 @@ struct Zone {
 }
 
 impl Zone {
-    fn state(&self) -> State {
+    fn state(&self) -> ZoneState {
         let all = self.ready + self.not_ready;
         if self.ready == 0 && self.not_ready > 0 {
-            State::Full
+            ZoneState::Full
         } else if self.not_ready > 2 && self.not_ready * 100 >= all * UNHEALTHY_PERCENT {
-            State::Partial
+            ZoneState::Partial
         } else {
-            State::Normal
+            ZoneState::Normal
         }
     }
 
     /// How long after an eviction the next may follow; none when there is to be none.
     fn pace(&self) -> Option<Duration> {
         match self.state() {
-            State::Normal | State::Full => Some(BETWEEN_EVICTIONS),
-            State::Partial if self.ready + self.not_ready > LARGE_ZONE => Some(BETWEEN_EVICTIONS_WHEN_DISRUPTED),
-            State::Partial => None,
+            ZoneState::Normal | ZoneState::Full => Some(BETWEEN_EVICTIONS),
+            ZoneState::Partial if self.ready + self.not_ready > LARGE_ZONE => Some(BETWEEN_EVICTIONS_WHEN_DISRUPTED),
+            ZoneState::Partial => None,
         }
     }
 }
@@ -101,7 +101,7 @@ impl Zones {
 
     /// Then it is more likely that the fault is ours.
     pub(super) fn nobody_is_well(&self) -> bool {
-        !self.zones.is_empty() && self.zones.values().all(|zone| zone.state() == State::Full)
+        !self.zones.is_empty() && self.zones.values().all(|zone| zone.state() == ZoneState::Full)
     }
 
     /// `Now` counts as an eviction.

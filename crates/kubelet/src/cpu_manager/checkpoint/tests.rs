@@ -3,10 +3,10 @@ use std::fs;
 use super::*;
 use crate::checkpoint_file::{self, hash};
 
-fn state() -> State {
+fn state() -> CpuState {
     let set = |text: &str| CpuSet::parse(text).expect("a set");
     let sets = BTreeMap::from([("main".to_owned(), set("2-3")), ("side".to_owned(), set("1"))]);
-    State { shared: set("0,4-7"), assigned: BTreeMap::from([("uid".to_owned(), sets)]) }
+    CpuState { shared: set("0,4-7"), assigned: BTreeMap::from([("uid".to_owned(), sets)]) }
 }
 
 #[test]

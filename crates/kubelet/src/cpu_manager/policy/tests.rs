@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::CpuSet;
 use super::super::options::{CpuManagerPolicy, StaticOptions};
-use super::super::state::State;
+use super::super::state::CpuState;
 use super::super::topology::{Topology, machines};
 use super::{Given, StaticPolicy};
 use crate::pod;
@@ -24,11 +24,11 @@ fn options(names: &[&str]) -> StaticOptions {
     }
 }
 
-fn policy(topology: Topology, reserved: &str, names: &[&str]) -> (StaticPolicy, State) {
+fn policy(topology: Topology, reserved: &str, names: &[&str]) -> (StaticPolicy, CpuState) {
     let reserved = set(reserved);
     let milli = i64::try_from(reserved.len() * 1000).expect("a number");
     let policy = StaticPolicy::new(topology, milli, &reserved, options(names)).expect("a policy");
-    let mut state = State::default();
+    let mut state = CpuState::default();
     policy.start(&mut state).expect("started");
     (policy, state)
 }
@@ -42,7 +42,7 @@ fn pod(uid: &str, init: &[Value], containers: &[Value]) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": uid, "uid": uid}, "spec": spec})).expect("a pod")
 }
 
-fn shown(state: &State, uid: &str) -> Vec<String> {
+fn shown(state: &CpuState, uid: &str) -> Vec<String> {
     let sets = state.assigned.get(uid).into_iter().flatten();
     sets.map(|(name, cpus)| format!("{name}={cpus}")).collect()
 }
@@ -52,7 +52,7 @@ const ANYWHERE: Option<NumaMask> = None;
 /// All containers of a pod, one after the other.
 fn allocate(
     policy: &StaticPolicy,
-    state: &mut State,
+    state: &mut CpuState,
     of: &Pod,
     near: Option<NumaMask>,
 ) -> Result<Vec<Given>, WaitReason> {
@@ -190,7 +190,7 @@ fn a_state_that_does_not_fit_is_refused() {
         let sets: BTreeMap<String, CpuSet> =
             assigned.iter().map(|(name, cpus)| ((*name).to_owned(), set(cpus))).collect();
         let assigned = if sets.is_empty() { BTreeMap::new() } else { BTreeMap::from([("p".to_owned(), sets)]) };
-        let mut state = State { shared: set(shared), assigned };
+        let mut state = CpuState { shared: set(shared), assigned };
         let got = policy.start(&mut state).map(|()| state.shared.to_string());
         assert_eq!(got.as_deref().map_err(String::as_str), want, "{shared} {assigned:?}", assigned = state.assigned);
     };

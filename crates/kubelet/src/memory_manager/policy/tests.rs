@@ -109,7 +109,7 @@ fn policy(nodes: &[Node]) -> StaticPolicy {
 }
 
 /// Runs a step; a pod that cannot have all of its memory gets none of it.
-fn follow(policy: &StaticPolicy, state: &mut State, step: &Step, text: &str) {
+fn follow(policy: &StaticPolicy, state: &mut MemoryState, step: &Step, text: &str) {
     let pod = of(&step.pod, &step.containers);
     if step.remove {
         assert!(StaticPolicy::release(state, &step.pod), "{text}");
@@ -148,7 +148,7 @@ fn memory_is_given_out_as_upstream_gives_it_out() {
     for text in cases.lines() {
         let case: Case = serde_json::from_str(text).expect("a case");
         let policy = policy(&case.nodes);
-        let mut state = State::default();
+        let mut state = MemoryState::default();
         policy.start(&mut state).expect("started");
         for step in &case.steps {
             follow(&policy, &mut state, step, text);
@@ -175,11 +175,11 @@ fn a_state_that_does_not_fit_is_refused() {
             error: None,
         }],
     );
-    let mut state = State::default();
+    let mut state = MemoryState::default();
     two.start(&mut state).expect("started");
     let at = Hint { nodes: Some([1].into_iter().collect()), preferred: true };
     two.allocate(&mut state, &pod, &pod::containers(&pod)[0], at, &mut Reusable::new()).expect("given");
-    let check = |policy: &StaticPolicy, state: &State, want: &str| {
+    let check = |policy: &StaticPolicy, state: &MemoryState, want: &str| {
         assert_eq!(policy.start(&mut state.clone()), Err(want.to_owned()));
     };
     let missing = "[memorymanager] (pod: p, container: c) the memory assignment uses the NUMA that does not exist";
@@ -190,7 +190,7 @@ fn a_state_that_does_not_fit_is_refused() {
     forgot.assigned.clear();
     check(&two, &forgot, other);
     let empty = "[memorymanager] machine state can not be empty when it has memory assignments";
-    check(&two, &State { machine: MachineState::new(), ..state.clone() }, empty);
+    check(&two, &MemoryState { machine: MachineState::new(), ..state.clone() }, empty);
     let mut strange = state;
     strange.assigned.get_mut("p").expect("it").get_mut("c").expect("it")[0].kind = "hugepages-1Gi".into();
     let unknown =

@@ -29,7 +29,7 @@ use crate::framework::{
 use crate::model::{NodeInfo, PodInfo};
 use binding::{Plan, Planned};
 use extended::Extended;
-use state::State;
+use state::StateData;
 
 const MOST_WRITES: usize = 64;
 
@@ -39,7 +39,7 @@ pub(super) struct DynamicResources {
     binding_timeout: Duration,
     around: OnceLock<Around>,
     /// The pod that is being tried, and what is known of its claims. There is one at a time.
-    trying: Mutex<Option<(Arc<str>, Arc<State>)>>,
+    trying: Mutex<Option<(Arc<str>, Arc<StateData>)>>,
     /// By pod, from Reserve until it is bound or given up.
     plans: Mutex<HashMap<Arc<str>, Plan>>,
     /// Claims that are written at once.
@@ -70,11 +70,11 @@ impl DynamicResources {
     }
 
     /// What is known of the claims of the pod that is being tried; the plugin keeps nothing of it.
-    fn take(&self, pod: &PodInfo) -> Option<Arc<State>> {
+    fn take(&self, pod: &PodInfo) -> Option<Arc<StateData>> {
         self.trying.lock().take().filter(|(uid, _)| *uid == pod.uid).map(|(_, state)| state)
     }
 
-    fn tried(&self, pod: &PodInfo) -> Option<Arc<State>> {
+    fn tried(&self, pod: &PodInfo) -> Option<Arc<StateData>> {
         self.trying.lock().as_ref().filter(|(uid, _)| *uid == pod.uid).map(|(_, state)| state.clone())
     }
 
@@ -162,7 +162,7 @@ impl Plugin for DynamicResources {
         if !devices.is_synced() {
             return PreFilter::Reject(Rejection::error("claims of devices are not known yet"));
         }
-        match State::new(pod, claims, extended, devices, (self.filter_timeout, self.binding_timeout)) {
+        match StateData::new(pod, claims, extended, devices, (self.filter_timeout, self.binding_timeout)) {
             Ok(state) => {
                 let state = Arc::new(state);
                 *self.trying.lock() = Some((pod.uid.clone(), state.clone()));
@@ -173,7 +173,7 @@ impl Plugin for DynamicResources {
     }
 
     fn filter(&self, _: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> Verdict {
-        match data.and_then(|data| data.downcast_ref::<Arc<State>>()) {
+        match data.and_then(|data| data.downcast_ref::<Arc<StateData>>()) {
             Some(state) => state.filter(node),
             None => Ok(()),
         }
@@ -206,7 +206,7 @@ impl Plugin for DynamicResources {
     }
 
     fn score(&self, _: &Cycle<'_>, data: Data<'_>, node: &NodeInfo) -> i64 {
-        data.and_then(|data| data.downcast_ref::<Arc<State>>()).map_or(0, |state| state.score(&node.name))
+        data.and_then(|data| data.downcast_ref::<Arc<StateData>>()).map_or(0, |state| state.score(&node.name))
     }
 
     fn normalize(&self, _: &Cycle<'_>, _: Data<'_>, _: &[&NodeInfo], scores: &mut [i64]) {

@@ -17,7 +17,7 @@ use crate::model::{NodeInfo, PodInfo};
 /// A request with several possibilities scores so much for the first of them.
 const BEST_POSSIBILITY: i64 = 8;
 
-pub(super) struct State {
+pub(super) struct StateData {
     /// All claims that the pod names, with where those that have devices can be used.
     pub(super) claims: Vec<(Arc<ResourceClaim>, Option<NodeRequirement>)>,
     pub(super) extended: Option<Extended>,
@@ -46,7 +46,7 @@ pub(super) struct Outcome {
     pub(super) variant: Arc<Variant>,
 }
 
-impl State {
+impl StateData {
     pub(super) fn new(
         pod: &PodInfo,
         claims: Vec<Arc<ResourceClaim>>,

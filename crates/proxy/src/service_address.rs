@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use ferry_nft::{Part, Protocol};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct ServiceAddress {
     /// None: those of the node at which node ports are served.
     pub(crate) address: Option<IpAddr>,
     pub(crate) protocol: Protocol,
     pub(crate) port: u16,
 }
 
-impl Place {
+impl ServiceAddress {
     pub(crate) fn at(address: IpAddr, protocol: Protocol, port: u16) -> Self {
         Self { address: Some(address), protocol, port }
     }
@@ -30,7 +30,7 @@ impl Place {
 }
 
 /// As a person writes it.
-impl Display for Place {
+impl Display for ServiceAddress {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(f, "{} port {} of ", self.protocol.word().to_uppercase(), self.port)?;
         match self.address {

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::cases::{self, PODS, address, bridge, namespace, pod, policy, state};
+use crate::node_policies::NodePolicies;
 use crate::policy::Protocol;
-use crate::state::State;
 
-fn reaches(state: &State, from: &str, to: &str) -> bool {
+fn reaches(state: &NodePolicies, from: &str, to: &str) -> bool {
     state.allows(address(from), address(to), Protocol::Tcp, 80)
 }
 
@@ -90,7 +90,7 @@ fn addresses_of_ended_and_deleted_pods_are_no_ones() {
 
 #[test]
 fn pods_of_other_nodes_and_of_the_host_are_not_isolated_here() {
-    let mut state = State::new("there", "t", bridge());
+    let mut state = NodePolicies::new("there", "t", bridge());
     state.namespace(&namespace("x", json!({})), true);
     state.pod(&pod("x/a", json!({}), Some("10.244.0.10")), true);
     let mut host = pod("x/h", json!({}), Some("198.51.100.1")).as_ref().clone();
@@ -172,7 +172,7 @@ fn a_change_writes_only_what_it_changes() {
 
 #[test]
 fn both_families_have_rules() {
-    let mut state = State::new("here", "t", bridge());
+    let mut state = NodePolicies::new("here", "t", bridge());
     state.namespace(&namespace("x", json!({})), true);
     let mut dual = pod("x/a", json!({"pod": "a"}), Some("10.244.0.10")).as_ref().clone();
     let status = dual.status.as_mut().expect("a status");
@@ -289,7 +289,8 @@ fn the_policies_of_a_namespace_stand_for_so_much_together() {
             others.chain([format!("{}/32", address(to))]).map(|range| json!({"ipBlock": {"cidr": range}})).collect();
         json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": blocks, "ports": ports}]})
     };
-    let reaches = |state: &State, from: &str, to: &str| state.allows(address(from), address(to), Protocol::Tcp, 81);
+    let reaches =
+        |state: &NodePolicies, from: &str, to: &str| state.allows(address(from), address(to), Protocol::Tcp, 81);
     // Each stands for 160,000 rules, and the first namespace has half a million.
     for (number, to) in ["y/a", "y/b", "x/b", "z/a"].into_iter().enumerate() {
         state.policy(&policy("x", &format!("p{number}"), &allow(to)), true);

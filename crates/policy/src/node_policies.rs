@@ -48,7 +48,7 @@ type Place = (Tier, i64, String);
 /// So many rules all NetworkPolicies may stand for.
 const MOST: usize = 2_000_000;
 
-pub(crate) struct State {
+pub(crate) struct NodePolicies {
     node: String,
     members: Members,
     /// Pods of this node whose address the kubelet told: it knows first, and it knows best.
@@ -74,7 +74,7 @@ pub(crate) struct State {
     anew: bool,
 }
 
-impl State {
+impl NodePolicies {
     pub(crate) fn new(node: &str, table: &str, bridge: Bridge) -> Self {
         Self {
             node: node.to_owned(),

@@ -46,7 +46,7 @@ impl Known {
     }
 }
 
-pub(crate) struct State {
+pub(crate) struct Proxier {
     view: View,
     known: BTreeMap<Owner, Known>,
     /// Where each slice was counted, by its own key: its label may have changed since.
@@ -59,7 +59,7 @@ pub(crate) struct State {
     room: Room,
 }
 
-impl State {
+impl Proxier {
     pub(crate) fn new(frame: Frame, view: View) -> Self {
         Self {
             view,
