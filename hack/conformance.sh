@@ -10,6 +10,7 @@
 #   NODES=3       so many real nodes, made by `ferry cluster` with the embedded runtime; without it there is one, and the tests that
 #                 ask for several get simulated ones beside it
 #   SERVERS=3     so many of the nodes are servers (needs etcd on the PATH)
+#   KILL=240      with SERVERS: the tests reach the servers through a balancer, and every so many seconds one server is killed
 #   RESUME=1      goes on: what passed on this commit is not run again
 #   KEEP=1        leaves the cluster for looking at; the next run removes it
 #   PROCS=4       tests at once      BUILD_JOBS=1  compilers at once
@@ -17,11 +18,12 @@
 # Results are in $FERRY_CACHE/conformance/results/<commit>-<runtime>, with `-e2e` behind it. See docs/conformance.md.
 . "$(dirname "$0")/common.sh"
 . "$top/hack/images.sh"
-for part in suite ladder images cluster run table; do . "$top/hack/conformance/$part.sh"; done
+for part in suite ladder images cluster kill run table; do . "$top/hack/conformance/$part.sh"; done
 
 tests=${1:-conformance}
 nodes=${NODES:-1}
 servers=${SERVERS:-1}
+kill_every=${KILL:-}
 runtime=${RUNTIME:-embedded}
 procs=${PROCS:-$(($(nproc) * 2))}
 port=${FERRY_CONFORMANCE_REGISTRY_PORT:-5059}
@@ -36,6 +38,7 @@ esac
 case $runtime in containerd | embedded | unix://*) ;; *) fail "RUNTIME is containerd, embedded or a socket such as unix:///run/other.sock, not '$runtime'" ;; esac
 [[ $nodes =~ ^[1-9][0-9]*$ && $servers =~ ^[1-9][0-9]*$ && $procs =~ ^[1-9][0-9]*$ ]] || fail "NODES, SERVERS and PROCS are numbers from 1"
 [ "$servers" -le "$nodes" ] || fail "SERVERS=$servers are more than NODES=$nodes: servers are nodes, too"
+[ -z "$kill_every" ] || { [[ $kill_every =~ ^[1-9][0-9]*$ ]] && [ "$servers" -ge 3 ]; } || fail "KILL is a number of seconds, and needs SERVERS=3 or more: with fewer there is no quorum while one is away"
 [ "$nodes" = 1 ] || [ "$runtime" = embedded ] || fail "several real nodes on one machine run on the embedded runtime; leave RUNTIME out"
 need_root
 cd "$top"
@@ -65,6 +68,7 @@ kind=${runtime%%:*}
 if [ "$nodes" != 1 ]; then
   results="$results-$nodes-nodes"; kind=nodes
   [ "$servers" = 1 ] || { results="$results-$servers-servers"; kind=servers; }
+  [ -z "$kill_every" ] || { results="$results-killed"; kind=killed; }
 fi
 [ "$tests" = conformance ] || { results="$results-$tests"; kind=$tests; }
 if [ -z "${RESUME:-}" ] && [ -d "$results" ]; then mv "$results" "$results.$(date -r "$results" +%Y%m%d-%H%M%S)"; fi
@@ -76,6 +80,7 @@ temporary=$(mktemp -d /tmp/ferryconf-XXXX)
 ended() {
   set +e; trap - EXIT INT TERM
   stop_tests
+  stop_killer
   keep_logs
   if [ -n "${KEEP:-}" ]; then say "kept: export KUBECONFIG=$kubeconfig"; return; fi
   rm -rf "$temporary"; stop_cluster; "$top/hack/registry.sh" stop "$port"
@@ -86,6 +91,7 @@ trap 'exit 130' INT TERM
 pack_images
 repo_list "$results/repo-list.yaml"
 start_cluster
+[ -z "$kill_every" ] || { start_balancer; start_killer; }
 
 if [ "$nodes" != 1 ]; then
   for rung in $rungs; do run_tests "$rung" '1|2'; done

@@ -51,7 +51,7 @@ machine() {
 }
 
 describe_nodes() {
-  case $nodes-$servers in 1-*) echo 'one real node' ;; *-1) echo "$nodes real nodes" ;; *) echo "$nodes real nodes of which $servers are servers" ;; esac
+  case $nodes-$servers in 1-*) echo 'one real node' ;; *-1) echo "$nodes real nodes" ;; *) echo "$nodes real nodes of which $servers are servers${kill_every:+, one of them killed every $kill_every s}" ;; esac
 }
 
 report() {
