@@ -6,6 +6,7 @@ pub mod api;
 mod bolt;
 mod bolt_writer;
 mod call;
+mod compaction;
 mod connection;
 mod convert;
 #[cfg(test)]
@@ -38,10 +39,11 @@ use self::api::rpc::compare::{CompareResult, CompareTarget, TargetUnion};
 use self::api::rpc::request_op::Request;
 use self::api::rpc::response_op::Response as Outcome;
 use self::api::rpc::{
-    AlarmRequest, AlarmType, CompactionRequest, Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest,
-    PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
+    AlarmRequest, AlarmType, Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest, PutRequest,
+    RangeRequest, RequestOp, TxnRequest, TxnResponse,
 };
 use self::call::Repeat;
+use self::compaction::compact;
 use self::connection::Connection;
 use self::convert::{number, revision_of};
 use crate::embedded::{check_distinct, check_lease, check_ttl};
@@ -104,40 +106,10 @@ impl EtcdStore {
         let connection = Connection::new(options)?;
         if let Some(interval) = options.compaction_interval {
             let compacted = connection.clone();
-            tasks.spawn_critical("etcd-compaction", move || compact_regularly(compacted.clone(), interval));
+            tasks.spawn_critical("etcd-compaction", move || compaction::regularly(compacted.clone(), interval));
         }
         Ok(Arc::new(Self { connection }))
     }
-}
-
-/// Forgets what was already old one interval ago. Several servers may do it: the second finds nothing to do.
-async fn compact_regularly(connection: Connection, interval: Duration) {
-    let mut last = None;
-    loop {
-        tokio::time::sleep(interval).await;
-        let newest = match connection.revision().await {
-            Ok(newest) => newest,
-            Err(error) => {
-                tracing::warn!("etcd is not compacted: {error}");
-                continue;
-            }
-        };
-        if let Some(target) = last.replace(newest)
-            && let Ok(target) = number(target)
-        {
-            match compact(&connection, target).await {
-                Ok(_) | Err(StoreError::Compacted { .. }) => {}
-                Err(error) => tracing::warn!("etcd cannot be compacted at {target}: {error}"),
-            }
-        }
-    }
-}
-
-async fn compact(connection: &Connection, revision: i64) -> Result<()> {
-    // Done twice, the second finds it done.
-    let request = CompactionRequest { revision, physical: false };
-    let send = |client: Client| async move { client.kv().compact(request).await };
-    connection.call(Repeat::Unsent, send).await.map(drop)
 }
 
 /// What must hold for an operation, and what it does.

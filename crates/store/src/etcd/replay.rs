@@ -16,9 +16,10 @@ use super::api::rpc::{
     Compare, DeleteRangeRequest, LeaseGrantRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
 };
 use super::call::Repeat;
+use super::compaction::compact;
 use super::connection::Connection;
 use super::convert::{number, revision_of, unsigned};
-use super::{EtcdOptions, compact, step};
+use super::{EtcdOptions, step};
 use crate::migration::{Change, Outline, Past, digest, kept};
 use crate::types::{EventKind, Revision};
 use crate::{Result, StoreError};

@@ -246,6 +246,27 @@ async fn history_is_forgotten_after_a_while_and_not_before() {
     assert!(tasks.stop(Duration::from_secs(10)).await);
 }
 
+/// Servers that are killed or rolled often: none of them sees a whole interval.
+#[tokio::test]
+async fn history_is_forgotten_by_servers_that_are_up_for_less_than_the_interval() {
+    let server = Server::start();
+    let watched = connect(&server).await;
+    let first = watched.commit(create("a")).await.expect("create").revision;
+    let options = EtcdOptions { compaction_interval: Some(Duration::from_secs(1)), ..options(&[&server.url]) };
+    for number in 0.. {
+        assert!(number < 1000, "nothing is ever forgotten");
+        let tasks = Tasks::new("test");
+        let store = EtcdStore::connect(options.clone(), &tasks).await.expect("connect");
+        store.commit(create(&format!("b{number}"))).await.expect("create");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(tasks.stop(Duration::from_secs(10)).await);
+        let old = Range { prefix: "/registry/".into(), revision: Some(first), ..Range::default() };
+        if let Err(StoreError::Compacted { .. }) = watched.range(old).await {
+            break;
+        }
+    }
+}
+
 #[tokio::test]
 async fn addresses_that_are_none_are_refused() {
     for (endpoints, prefix) in [(&["http://a b"][..], "/registry"), (&[], "/registry"), (&["http://127.0.0.1:1"], "/")]
