@@ -62,6 +62,13 @@ fn normal(name: &str) -> String {
     swapped.collect()
 }
 
+/// What a pod sets. Runtimes know only names with dots.
+pub(crate) fn of_pod(pod: &Pod) -> HashMap<String, String> {
+    let context = pod::spec(pod).security_context.as_ref();
+    let set = context.and_then(|context| context.sysctls.as_ref()).into_iter().flatten();
+    set.map(|sysctl| (normal(&sysctl.name), sysctl.value.clone())).collect()
+}
+
 /// Adds the node's defaults to what a pod sets itself, where the namespace is the pod's own.
 pub(crate) fn add_defaults(defaults: &[(String, String)], pod: &Pod, sysctls: &mut HashMap<String, String>) {
     let spec = pod::spec(pod);
@@ -71,9 +78,8 @@ pub(crate) fn add_defaults(defaults: &[(String, String)], pod: &Pod, sysctls: &m
         Some(_) => spec.host_network != Some(true),
         None => false,
     };
-    let set: Vec<String> = sysctls.keys().map(|name| normal(name)).collect();
-    for (name, value) in defaults.iter().filter(|(name, _)| own(name) && !set.contains(name)) {
-        sysctls.insert(name.clone(), value.clone());
+    for (name, value) in defaults.iter().filter(|(name, _)| own(name)) {
+        sysctls.entry(name.clone()).or_insert_with(|| value.clone());
     }
 }
 
@@ -209,6 +215,17 @@ mod tests {
         refused(&["vm.swappiness"], "is not known to be namespaced for defaultPodSysctls");
         refused(&["Not A Name"], "is not a valid sysctl name");
         refused(&["net.core.somaxconn", "net/core/somaxconn"], "duplicate sysctl \"net.core.somaxconn\"");
+    }
+
+    #[test]
+    fn runtimes_are_told_names_with_dots() {
+        let names = ["kernel/shm_rmid_forced", "net.core.somaxconn", "net/ipv4/conf/eth0.1/forwarding"];
+        let sysctls: Vec<Value> = names.map(|name| json!({"name": name, "value": "1"})).into();
+        let spec = json!({"containers": [], "securityContext": {"sysctls": sysctls}});
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).expect("a pod");
+        let mut told: Vec<String> = of_pod(&pod).into_keys().collect();
+        told.sort();
+        assert_eq!(told, ["kernel.shm_rmid_forced", "net.core.somaxconn", "net.ipv4.conf.eth0/1.forwarding"]);
     }
 
     #[test]

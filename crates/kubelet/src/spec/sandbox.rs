@@ -10,8 +10,8 @@ use ferry_cri::v1::{
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{hosts, security};
-use crate::pod;
 use crate::runtime::label;
+use crate::{pod, sysctls};
 
 /// The folder that holds the logs of a pod's containers.
 pub(crate) fn log_folder(root: &std::path::Path, pod: &Pod) -> PathBuf {
@@ -52,7 +52,7 @@ pub(crate) fn config(
         }),
         ..LinuxSandboxSecurityContext::default()
     };
-    let sysctls = shared.sysctls.into_iter().flatten().map(|s| (s.name, s.value)).collect();
+    let sysctls = sysctls::of_pod(pod);
     Ok(PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: pod::name(pod).into(),
