@@ -16,6 +16,7 @@ tools() {
   for part in bin sbin lib lib64 usr; do [ ! -d "$cache/conformance/tools/$part" ] || cp -a --remove-destination "$cache/conformance/tools/$part" "$root/"; done
   rm -rf "$root"/usr/share/{doc,man,locale,info,lintian,bash-completion,perl5,debconf} "$root"/usr/lib/*/gconv
   ln -sfn nc.openbsd "$root/bin/nc"
+  cp "$cache/conformance/shell/bin/bash-static" "$root/bin/bash"
   printf 'hosts: files dns\n' >"$root/etc/nsswitch.conf"
   # A test looks for upstream's base image by its name.
   echo 'PRETTY_NAME="stand-in for Alpine Linux, with files of Debian"' >"$root/etc/os-release"
