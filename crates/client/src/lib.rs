@@ -14,6 +14,7 @@ pub mod controller;
 pub mod discovery;
 pub mod endpoint_slices;
 pub mod expectations;
+pub mod finishing;
 pub mod informer;
 pub mod key;
 pub mod leader;

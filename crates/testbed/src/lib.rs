@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Parser;
 use ferry_apiserver::Kubelets;
 use ferry_client::informer::Cached;
-use ferry_client::{Api, Informer, Informers, Selection};
+use ferry_client::{Api, Informer, Informers, Selection, finishing};
 use ferry_meta::UserInfo;
 use ferry_meta::user::MASTERS;
 use ferry_server::certificate_rotation::Renewals;
@@ -137,7 +137,12 @@ impl Kit {
 
     /// A scheduler with the rights it has in a cluster, for as long as `tasks` go on.
     pub async fn scheduler(&self, tasks: &Tasks) {
-        let client = self.door.client(UserInfo::new("system:kube-scheduler", &[]));
+        self.scheduler_with(self.door.client(UserInfo::new("system:kube-scheduler", &[])), tasks).await;
+    }
+
+    /// The same with a client of its own.
+    pub async fn scheduler_with(&self, client: Client, tasks: &Tasks) {
+        let client = finishing::client(client, tasks);
         let informers = Informers::new(client.clone(), tasks.clone());
         let config = ferry_scheduler::Config::new(&client);
         let scheduler = ferry_scheduler::start(config, client, &informers, tasks).await.unwrap();

@@ -6,11 +6,14 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, Request};
+use ferry_tasks::Tasks;
+use http::{HeaderValue, Request};
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::finishing;
 
 /// `<namespace>/<name of the Lease>/<identity of its holder>`: a write is made only while that one holds it.
 pub const HEADER: &str = "ferry-leader-lease";
@@ -19,6 +22,8 @@ pub const HEADER: &str = "ferry-leader-lease";
 #[derive(Clone)]
 pub struct Fence {
     lease: Option<HeaderValue>,
+    /// What is led. Its writes are heard out before the lease is given up.
+    led: Tasks,
     state: Arc<Mutex<State>>,
 }
 
@@ -29,9 +34,9 @@ enum State {
 }
 
 impl Fence {
-    pub(super) fn new(namespace: &str, name: &str, identity: &str) -> Self {
+    pub(super) fn new(namespace: &str, name: &str, identity: &str, led: Tasks) -> Self {
         let lease = HeaderValue::from_str(&format!("{namespace}/{name}/{identity}")).ok();
-        Self { lease, state: Arc::new(Mutex::new(State::Candidate)) }
+        Self { lease, led, state: Arc::new(Mutex::new(State::Candidate)) }
     }
 
     pub(super) fn hold_until(&self, end: Instant) {
@@ -57,15 +62,16 @@ impl Fence {
         let fenced = tower::service_fn(move |mut request: Request<Body>| {
             let (fence, client) = (fence.clone(), client.clone());
             async move {
-                if !matches!(*request.method(), Method::GET | Method::HEAD) {
-                    if !fence.holds() {
-                        return Err(kube::Error::Service("the leader's lease has ended: nothing was written".into()));
-                    }
-                    if let Some(lease) = &fence.lease {
-                        request.headers_mut().insert(HEADER, lease.clone());
-                    }
+                if !finishing::writes(&request) {
+                    return client.send(request).await;
                 }
-                client.send(request).await
+                if !fence.holds() {
+                    return Err(kube::Error::Service("the leader's lease has ended: nothing was written".into()));
+                }
+                if let Some(lease) = &fence.lease {
+                    request.headers_mut().insert(HEADER, lease.clone());
+                }
+                finishing::finish(&fence.led, async move { client.send(request).await }).await
             }
         });
         Client::new(fenced, namespace)

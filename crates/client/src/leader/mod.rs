@@ -50,9 +50,10 @@ where
     F: FnOnce(Tasks, Fence),
 {
     let stopping = tasks.stopping();
+    let led = tasks.child("led");
     let mut election = Election {
         api: Api::namespaced(client, &config.namespace),
-        fence: Fence::new(&config.namespace, &config.name, &config.identity),
+        fence: Fence::new(&config.namespace, &config.name, &config.identity, led.clone()),
         config,
         observed: None,
     };
@@ -61,7 +62,6 @@ where
         return true;
     }
     tracing::info!(lease = election.config.name, identity = election.config.identity, "leading");
-    let led = tasks.child("led");
     lead(led.clone(), election.fence.clone());
     let stopped = stopping.run_until_cancelled(election.renew()).await.is_none();
     if !stopped {

@@ -1,7 +1,6 @@
 //! Devices for pods: claimed by name or by template, given once, given back, and asked for as extended resources.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use ferry_client::Api;
 use ferry_testbed::Kit;
@@ -13,13 +12,13 @@ use serde_json::{Value, json};
 
 const DRIVER: &str = "gpu.example.com";
 
-async fn class(kit: &Kit, spec: Value) {
+pub(super) async fn class(kit: &Kit, spec: Value) {
     let classes: Api<DeviceClass> = Api::all(kit.client.clone());
     kit.create_in(classes, json!({ "metadata": { "name": "gpu" }, "spec": spec })).await;
 }
 
 /// What the driver offers on a node.
-async fn slice(kit: &Kit, node: &str, devices: &[&str]) {
+pub(super) async fn slice(kit: &Kit, node: &str, devices: &[&str]) {
     let devices: Vec<Value> = devices
         .iter()
         .map(|name| json!({ "name": name, "attributes": { "model": { "string": name.split('-').next() } } }))
@@ -51,15 +50,15 @@ fn pod(name: &str, claim: Value, overlay: Value) -> Value {
     json!({ "metadata": { "name": name }, "spec": spec })
 }
 
-fn templated(name: &str) -> Value {
+pub(super) fn templated(name: &str) -> Value {
     pod(name, json!({ "resourceClaimTemplateName": "gpus" }), json!({}))
 }
 
-fn node_of(pod: &Pod) -> &str {
+pub(super) fn node_of(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
-fn why(pod: &Pod) -> String {
+pub(super) fn why(pod: &Pod) -> String {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let scheduled = conditions.into_iter().flatten().find(|one| one.type_ == "PodScheduled" && one.status == "False");
     scheduled
@@ -68,7 +67,7 @@ fn why(pod: &Pod) -> String {
 }
 
 /// The devices of a claim, and who has it reserved.
-fn has(claim: &ResourceClaim) -> (Vec<String>, Vec<String>) {
+pub(super) fn has(claim: &ResourceClaim) -> (Vec<String>, Vec<String>) {
     let status = claim.status.clone().unwrap_or_default();
     let devices = status.allocation.and_then(|allocation| allocation.devices);
     let results = devices.and_then(|devices| devices.results).unwrap_or_default();
@@ -90,7 +89,7 @@ async fn pending(kit: &Kit, name: &str, message: &str) {
     .await;
 }
 
-async fn template(kit: &Kit, model: &str) {
+pub(super) async fn template(kit: &Kit, model: &str) {
     let spec = json!({ "metadata": { "name": "gpus" }, "spec": { "spec": request(model) } });
     kit.create::<ResourceClaimTemplate>(spec).await;
 }
@@ -207,47 +206,6 @@ async fn a_claim_by_name_is_shared_and_waited_for() {
         all.iter().any(|claim| has(claim) == (vec!["node-0/large-7".to_owned()], vec!["fifth".to_owned()]))
     })
     .await;
-    kit.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scheduler_that_starts_again_gives_nothing_twice() {
-    let kit = Kit::new().await;
-    kit.controllers(kit.config());
-    kit.simulate(2).await;
-    class(&kit, json!({})).await;
-    let names: Vec<String> = (0..8).map(|number| format!("large-{number}")).collect();
-    slice(&kit, "node-0", &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    template(&kit, "large").await;
-    kit.until(kit.api::<k8s_openapi::api::core::v1::ServiceAccount>(), "the default account", |all| !all.is_empty())
-        .await;
-    for number in 0..12 {
-        kit.create::<Pod>(templated(&format!("p{number}"))).await;
-    }
-    // Each of them is stopped somewhere on the way of a pod.
-    for placed in [1, 3, 5] {
-        let tasks = kit.tasks.child("scheduler");
-        kit.scheduler(&tasks).await;
-        kit.until(kit.api::<Pod>(), "some pods with a node", |all| {
-            all.iter().filter(|pod| !node_of(pod).is_empty()).count() >= placed
-        })
-        .await;
-        tasks.stop(Duration::from_secs(20)).await;
-    }
-    kit.scheduler(&kit.tasks).await;
-    kit.until(kit.api::<Pod>(), "eight pods with a node", |all| {
-        all.iter().filter(|pod| !node_of(pod).is_empty()).count() == 8
-            && all.iter().filter(|pod| why(pod).contains("2 cannot allocate all claims")).count() == 4
-    })
-    .await;
-    let claims = kit
-        .until(kit.api::<ResourceClaim>(), "eight claims with devices", |all| {
-            all.iter().filter(|claim| !has(claim).1.is_empty()).count() == 8
-        })
-        .await;
-    let given: Vec<String> = claims.iter().flat_map(|claim| has(claim).0).collect();
-    assert_eq!(given.len(), 8);
-    assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), 8, "{given:?}");
     kit.stop().await;
 }
 

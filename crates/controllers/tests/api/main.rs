@@ -34,6 +34,7 @@ mod selinux;
 mod service_ranges;
 mod sets;
 mod storage;
+mod succession;
 mod supervision;
 mod tls;
 mod wakeups;

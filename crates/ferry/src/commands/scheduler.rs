@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use ferry_client::Informers;
+use ferry_client::finishing;
 use ferry_client::leader::{self, Fence};
 use ferry_cluster::component::{self, server};
 use ferry_cluster::{kubeconfig, log};
@@ -76,7 +77,10 @@ async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Resu
     }
     let (own, started, settings) = (client.clone(), running.clone(), configuration.clone());
     let lead = move |group: Tasks, fence: Option<Fence>| {
-        let own = fence.map_or_else(|| own.clone(), |fence| fence.client(own.clone()));
+        let own = match fence {
+            Some(fence) => fence.client(own.clone()),
+            None => finishing::client(own.clone(), &group),
+        };
         let informers = Informers::new(own.clone(), group.clone());
         let tasks = group.clone();
         group.spawn_until_stopped("start", async move {

@@ -51,6 +51,8 @@ struct Assumed {
     claim: Arc<ResourceClaim>,
     /// The revision at which the API server has it; nothing while it is on its way.
     written: Option<u64>,
+    /// The newest revision that was heard of since the decision.
+    heard: u64,
 }
 
 fn revision(claim: &ResourceClaim) -> u64 {
@@ -101,8 +103,9 @@ impl State {
             } else {
                 state.told.remove(uid);
             }
-            let outdated = |assumed: &Assumed| assumed.written.is_some_and(|written| revision(claim) >= written);
-            if gone || state.assumed.get(uid).is_some_and(outdated) {
+            let Some(assumed) = state.assumed.get_mut(uid) else { return };
+            assumed.heard = revision(claim);
+            if gone || assumed.written.is_some_and(|written| assumed.heard >= written) {
                 state.assumed.remove(uid);
             }
         });
@@ -187,26 +190,24 @@ impl Devices {
     pub fn assume(&self, claim: Arc<ResourceClaim>) {
         let key = uid(&claim).to_owned();
         self.state.lock().change(&key, |state| {
-            state.assumed.insert(key.clone(), Assumed { claim, written: None });
+            state.assumed.insert(key.clone(), Assumed { claim, written: None, heard: 0 });
         });
     }
 
     /// The API server has the claim as it is here.
     pub fn written(&self, claim: Arc<ResourceClaim>) {
-        let meta = &claim.metadata;
-        let (namespace, name) =
-            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-        let key = uid(&claim).to_owned();
-        let mut state = self.state.lock();
-        let told = self.claims.get(namespace, name).filter(|told| uid(told) == key);
-        // One that is gone, or of which newer things were heard, needs no help.
-        let useful = told.is_some_and(|told| revision(&told) < revision(&claim));
-        state.change(&key, |state| match useful && is_allocated(&claim) {
-            true => {
-                let written = Some(revision(&claim));
-                state.assumed.insert(key.clone(), Assumed { claim, written });
-            }
-            false => {
+        let (key, written) = (uid(&claim).to_owned(), revision(&claim));
+        self.state.lock().change(&key, |state| {
+            // What counts is what was heard of here. The informer's cache may be ahead of that for a moment: until then nobody else
+            // would count these devices. One of which there is nothing here is gone.
+            let heard = match (state.assumed.get(&key), state.told.get(&key)) {
+                (Some(assumed), _) => assumed.heard,
+                (None, Some(told)) => revision(told),
+                (None, None) => u64::MAX,
+            };
+            if heard < written && is_allocated(&claim) {
+                state.assumed.insert(key.clone(), Assumed { claim, written: Some(written), heard });
+            } else {
                 state.assumed.remove(&key);
             }
         });
@@ -226,6 +227,16 @@ impl Devices {
     pub async fn until(&self, namespace: &str, name: &str, wanted: impl Fn(Option<&ResourceClaim>) -> bool + Send) {
         let mut moved = self.moved.subscribe();
         while !wanted(self.claim(namespace, name).as_deref()) {
+            if moved.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the devices of the claim count because the API server told of them.
+    pub async fn until_told(&self, claim: &ResourceClaim) {
+        let mut moved = self.moved.subscribe();
+        while !self.state.lock().told.contains_key(uid(claim)) {
             if moved.changed().await.is_err() {
                 return;
             }
@@ -261,4 +272,50 @@ fn resources(classes: &[Arc<DeviceClass>]) -> HashMap<String, Arc<DeviceClass>> 
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The informer's cache knows of a write before those who count do: in between, its devices are nobody else's.
+    #[test]
+    fn what_is_written_counts_at_every_moment() {
+        let claims = Informer::<ResourceClaim>::detached();
+        let devices: Arc<OnceLock<Arc<Devices>>> = Arc::default();
+        let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let (own, counts) = (devices.clone(), seen.clone());
+        // Told before the devices are.
+        claims.on_change(move |change| {
+            let Some(devices) = own.get() else { return };
+            if !matches!(change, Change::Deleted(_)) {
+                devices.written(change.object().clone());
+            }
+            counts.lock().push(devices.snapshot().taken.len());
+        });
+        let built =
+            Arc::new(Devices::over(claims.clone(), Informer::detached(), Informer::detached(), Informer::detached()));
+        assert!(devices.set(built.clone()).is_ok());
+        let at = |version: usize, device: Option<&str>| {
+            let result = |device| json!({"request": "r", "driver": "d", "pool": "n", "device": device});
+            let status = device.map(|device| json!({"allocation": {"devices": {"results": [result(device)]}}}));
+            let meta = json!({"name": "c", "namespace": "ns", "uid": "c", "resourceVersion": version.to_string()});
+            serde_json::from_value::<ResourceClaim>(json!({"metadata": meta, "status": status})).expect("a claim")
+        };
+        claims.apply(at(1, None));
+        built.assume(Arc::new(at(1, Some("one"))));
+        claims.apply(at(2, Some("one")));
+        assert_eq!((std::mem::take(&mut *seen.lock()), built.snapshot().taken.len()), (vec![0, 1], 1));
+        // Given back: nothing is left of the decision.
+        claims.apply(at(3, None));
+        assert_eq!(built.snapshot().taken.len(), 0);
+        built.assume(Arc::new(at(3, Some("two"))));
+        claims.remove(at(4, Some("two")));
+        built.written(Arc::new(at(4, Some("two"))));
+        assert_eq!(built.snapshot().taken.len(), 0, "one that is gone has none");
+    }
 }

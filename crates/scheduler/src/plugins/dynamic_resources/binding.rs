@@ -17,7 +17,7 @@ use crate::model::PodInfo;
 /// While a claim has devices it does not go away.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// A conflict is somebody else's change that has nothing to do with this one, most often.
-const MOST_CONFLICTS: usize = 5;
+const MOST_TRIES: usize = 5;
 /// How long a claim that was made here may take to be heard of.
 const HEARING: Duration = Duration::from_secs(120);
 
@@ -64,19 +64,22 @@ fn api(client: &Client, claim: &ResourceClaim) -> Api<ResourceClaim> {
     Api::namespaced(client.clone(), &claim.namespace().unwrap_or_default())
 }
 
-/// Why something was not written, and whether a second look may help.
+/// Why something was not written, and whether a second look may help: after a conflict, and where the write may have been made
+/// or may still be. One that is on its way meets the next one as a conflict.
 struct Failed {
     message: String,
-    conflict: bool,
+    again: bool,
 }
 
 impl Failed {
     fn new(what: &str, error: &Error) -> Self {
-        Self { message: format!("{what}: {}", write::short(error)), conflict: write::is_conflict(error) }
+        let refused = write::status_of(error).is_some_and(|status| status.code < 500);
+        let again = write::is_conflict(error) || !refused;
+        Self { message: format!("{what}: {}", write::short(error)), again }
     }
 
     fn firm(message: String) -> Self {
-        Self { message, conflict: false }
+        Self { message, again: false }
     }
 }
 
@@ -102,11 +105,14 @@ pub(super) async fn bind(
         tries += 1;
         match reserve(&api, claim.clone(), planned.allocation.as_ref(), pod).await {
             Ok(written) => break Arc::new(written),
-            Err(failed) if failed.conflict && tries < MOST_CONFLICTS => {
+            Err(failed) if failed.again && tries < MOST_TRIES => {
                 let again = api.get(&claim.name_any()).await;
                 claim = again.map_err(|error| {
                     format!("get updated claim {} after conflict: {}", shown(&planned.claim), write::short(&error))
                 })?;
+                if is_done(&claim, planned, pod) {
+                    break Arc::new(claim);
+                }
             }
             Err(failed) => return Err(failed.message),
         }
@@ -117,12 +123,16 @@ pub(super) async fn bind(
         return Ok(());
     };
     // Its devices count under the name it had so far until the informer has heard of it.
-    let (namespace, name) = (written.namespace().unwrap_or_default(), written.name_any());
-    let heard =
-        devices.until(&namespace, &name, |claim| claim.is_some_and(|claim| claims::allocation(claim).is_some()));
-    let _ = tokio::time::timeout(HEARING, heard).await;
+    let _ = tokio::time::timeout(HEARING, devices.until_told(&written)).await;
     devices.forget(&planned.first);
-    tell(client, pod, &name, mappings).await
+    tell(client, pod, &written.name_any(), mappings).await
+}
+
+/// Whether a write that was not answered was made.
+fn is_done(claim: &ResourceClaim, planned: &Planned, pod: &PodInfo) -> bool {
+    let has = claims::allocation(claim);
+    claims::is_reserved_for(claim, pod)
+        && planned.allocation.as_ref().is_none_or(|wanted| has.is_some_and(|has| has.devices == wanted.devices))
 }
 
 async fn make(api: &Api<ResourceClaim>, claim: &ResourceClaim) -> Result<ResourceClaim, String> {
