@@ -11,8 +11,8 @@ use crate::plugins::{
     CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest,
     DENY_EXTERNAL_IPS, DefaultIngressClass, DefaultStorageClass, DefaultTolerationSeconds, DenyServiceExternalIps,
     EventRateLimit, LimitRanger, NamespaceLifecycle, NetworkPolicyWarning, NodeRestriction,
-    PersistentVolumeClaimResize, PodSecurity, PodTopologyLabels, Priority, ResourceQuota, RuntimeClass, ServiceAccount,
-    Settings, StorageObjectInUseProtection, TaintNodesByCondition,
+    PersistentVolumeClaimResize, PodResizeValidator, PodSecurity, PodTopologyLabels, Priority, ResourceQuota,
+    RuntimeClass, ServiceAccount, Settings, StorageObjectInUseProtection, TaintNodesByCondition,
 };
 use crate::policy::{MutatingPolicies, PolicyOptions, ValidatingPolicies};
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookOptions};
@@ -61,6 +61,7 @@ impl Chain {
             Arc::new(CertificateSubjectRestriction),
             Arc::new(DefaultIngressClass::new(reader.clone())),
             Arc::new(PodTopologyLabels::new(reader.clone(), node_labels)),
+            Arc::new(PodResizeValidator::new(reader.clone())),
         ];
         // Last, so that only what everyone else lets pass is reserved.
         if let Some(quotas) = quotas {

@@ -178,7 +178,10 @@ async fn run(
         }
         // A collection is listed and watched by one route.
         let collection = watch || context.info.verb == Verb::List;
-        negotiate::check_route(&context.headers, collection)?;
+        // Custom resources are behind no route of their own: only what they are turned into is judged.
+        if !codec::is_custom(&found) {
+            negotiate::check_route(&context.headers, collection)?;
+        }
         if !watch {
             // What is answered and not kept has no metadata to make rows of.
             let kept = found.stored || found.has_verb("list");

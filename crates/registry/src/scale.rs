@@ -25,16 +25,21 @@ pub fn of(workload: &Value) -> Value {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": metadata,
-        "spec": {"replicas": spec.number("replicas")},
+        "spec": replicas(spec.number("replicas")),
         "status": {"replicas": status.number("replicas"), "selector": text},
     })
+}
+
+/// Go leaves a zero out, so that a patch finds none to take away.
+fn replicas(number: i64) -> Value {
+    if number == 0 { json!({}) } else { json!({"replicas": number}) }
 }
 
 /// The Scale of a custom resource.
 pub fn of_custom(parent: &Value, paths: &ScalePaths) -> Value {
     let number = |path: &str| ScalePaths::value(path, parent).and_then(Value::as_i64).unwrap_or_default();
     let mut scale = of(parent);
-    scale["spec"]["replicas"] = number(&paths.spec).into();
+    scale["spec"] = replicas(number(&paths.spec));
     scale["status"] = json!({"replicas": number(&paths.status)});
     if let Some(text) = ScalePaths::value(&paths.selector, parent).and_then(Value::as_str).filter(|t| !t.is_empty()) {
         scale["status"]["selector"] = text.into();
@@ -94,5 +99,6 @@ mod tests {
         assert_eq!(validate(&scale)[0].line(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
         let controller = json!({"spec": {"selector": {"app": "a"}}});
         assert_eq!(of(&controller)["status"]["selector"], json!("app=a"));
+        assert_eq!(of(&controller)["spec"], json!({}));
     }
 }

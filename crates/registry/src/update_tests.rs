@@ -206,3 +206,13 @@ fn rules_of_new_objects_come_in_upstreams_order() {
         assert_eq!(paths, wanted, "{plural}: {errors:?}");
     }
 }
+
+/// Amounts of pods and nodes are kept to thousandths; those of a class stay as they are.
+#[test]
+fn overheads_of_classes_are_not_rounded() {
+    let table = ResourceTable::builtin();
+    let row = table.find("node.k8s.io", "v1", "runtimeclasses").expect("a row");
+    let mut class = json!({"metadata": {"name": "c"}, "handler": "h", "overhead": {"podFixed": {"cpu": "100u"}}});
+    row.strategy.default(&mut class);
+    assert_eq!(class["overhead"]["podFixed"]["cpu"], "100u");
+}

@@ -226,11 +226,7 @@ async fn snapshot_at(
     prefix: &str,
     after: Option<&str>,
 ) -> Result<Snapshot, ApiError> {
-    core.cache.wait_for(revision).await.map_err(|e| match e {
-        // One exact version is never worth another try.
-        CacheError::TooLarge { requested, newest } => objects::too_large_version(requested, newest, 0),
-        other => cache_error(&other),
-    })?;
+    core.cache.wait_for(revision).await.map_err(|e| cache_error(&e))?;
     let range = Range { prefix: cache.registration.root.clone(), revision: Some(revision), ..Range::default() };
     if let Some(snapshot) = cache.snapshot_at(revision) {
         // The log may reach back further than the store: what is forgotten there is forgotten for every server.
@@ -243,7 +239,10 @@ async fn snapshot_at(
 }
 
 fn list_error(error: &StoreError, prefix: &str, after: Option<&str>) -> ApiError {
-    let (StoreError::Compacted { .. }, Some(after)) = (error, after) else { return store_error(error) };
+    let StoreError::Compacted { .. } = error else { return store_error(error) };
+    let Some(after) = after else {
+        return ApiError::expired("The resourceVersion for the provided list is too old.");
+    };
     let mut gone = ApiError::new(
         410,
         Reason::Expired,

@@ -150,6 +150,8 @@ pub(crate) fn output(headers: &HeaderMap, query: &Query, offer: Offer) -> Result
 
 /// The same for a watch, whose events are JSON or protobuf.
 pub(crate) fn stream(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Negotiated, ApiError> {
+    // A watch is a list first: what a list cannot be is told in its words.
+    output(headers, query, offer)?;
     find(headers, query, offer, true).ok_or_else(|| not_acceptable(STREAMS))
 }
 
@@ -256,6 +258,20 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, content_type.parse().expect("a header"));
             assert_eq!(input(&headers).is_ok(), fits, "{content_type}");
+        }
+    }
+
+    #[test]
+    fn a_watch_is_a_list_first() {
+        let offer = Offer { transforms: true, tables: true, protobuf: true };
+        for (accept, want) in [
+            ("application/json;as=Table;v=v1;g=meta.k8s.io", None),
+            ("application/json;as=Table;v=v2;g=meta.k8s.io", Some(REPRESENTATIONS)),
+            ("text/html", Some(REPRESENTATIONS)),
+            ("application/yaml", Some(STREAMS)),
+        ] {
+            let said = stream(&headers(accept), &Query::default(), offer).err().map(|error| error.0.message);
+            assert_eq!(said, want.map(|types| not_acceptable(types).0.message), "{accept}");
         }
     }
 

@@ -27,6 +27,7 @@ pub(crate) async fn handle(call: Call<'_>, name: &str) -> Result<Answer, ApiErro
     let mut binding = codec::decode(context, &kind, encoding, &body, options.field_validation)?;
     let namespace = &context.info.namespace;
     super::same_namespace(&binding, namespace)?;
+    admission::note_duplicate_owners(context, &mut binding);
     let collected = name.is_empty();
     if collected {
         // The collection is asked for a pod by its name alone.
@@ -79,7 +80,7 @@ async fn place(
     binding: &Value,
 ) -> Result<bool, ApiError> {
     let namespace = &*context.info.namespace;
-    if !object::annotations(binding).is_empty() {
+    if !object::annotations(binding).is_empty() || !object::resource_version(binding).is_empty() {
         return Ok(false);
     }
     let Some(entry) = objects::find(core, row, namespace, name).await? else { return Ok(false) };
@@ -118,13 +119,15 @@ fn check(binding: &Value) -> Result<(), ApiError> {
 
 fn assign(pod: &mut Value, binding: &Value, key: &str) -> Result<(), ApiError> {
     let name = object::name(pod).to_owned();
-    let (wanted, have) = (object::uid(binding), object::uid(pod));
-    if !wanted.is_empty() && wanted != have {
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
-             failed: UID in precondition: {wanted}, UID in object meta: {have}"
-        );
-        return Err(ApiError::conflict(&GroupResource::new("", "pods"), &name, &why));
+    for (what, of) in [("UID", object::uid as fn(&Value) -> &str), ("ResourceVersion", object::resource_version)] {
+        let (wanted, have) = (of(binding), of(pod));
+        if !wanted.is_empty() && wanted != have {
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+                 failed: {what} in precondition: {wanted}, {what} in object meta: {have}"
+            );
+            return Err(ApiError::conflict(&GroupResource::new("", "pods"), &name, &why));
+        }
     }
     let refuse = |why: String| Err(ApiError::conflict(&GroupResource::new("", "pods/binding"), &name, &why));
     if object::is_being_deleted(pod) {
@@ -176,6 +179,25 @@ pub(super) mod tests {
             let said = check(&json!({"target": target})).err().map(|error| error.0.message);
             assert_eq!(said.is_none(), want.is_none(), "{target}");
             assert!(said.unwrap_or_default().starts_with(want.unwrap_or_default()), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_binding_means_the_pod_and_the_version_that_it_names() {
+        let pod = json!({"metadata": {"name": "p", "uid": "u", "resourceVersion": "7"}});
+        for (named, refused) in [
+            (json!({}), None),
+            (json!({"uid": "u", "resourceVersion": "7"}), None),
+            (json!({"uid": "v", "resourceVersion": "1"}), Some("UID in precondition: v, UID in object meta: u")),
+            (
+                json!({"resourceVersion": "1"}),
+                Some("ResourceVersion in precondition: 1, ResourceVersion in object meta: 7"),
+            ),
+        ] {
+            let binding = json!({"metadata": named, "target": {"name": "n"}});
+            let message = assign(&mut pod.clone(), &binding, "key").err().map(|error| error.0.message);
+            assert_eq!(message.is_some(), refused.is_some(), "{named}");
+            assert!(message.unwrap_or_default().ends_with(refused.unwrap_or_default()), "{named}");
         }
     }
 

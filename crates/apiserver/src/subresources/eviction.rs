@@ -38,6 +38,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     }
     let (namespace, name) = (&context.info.namespace, &context.info.name);
     super::same_namespace(&eviction, namespace)?;
+    admission::note_duplicate_owners(context, &mut eviction);
     if object::name(&eviction) != name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }

@@ -31,6 +31,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     let write = Write { subresource, name: "", ..Write::new(core, context, row, &options) };
     ferry_registry::object_meta::wipe_system_fields(&mut review);
     write.match_namespace(&mut review)?;
+    admission::note_duplicate_owners(context, &mut review);
     write.track_fields(&mut review, None)?;
     let seen = options.object();
     let name = object::name(&review).to_owned();
@@ -232,10 +233,8 @@ async fn access(core: &Core, user: &UserInfo, review: &mut Value) {
     for (kind, unread) in [("fieldSelector", unread_fields), ("labelSelector", unread_labels)] {
         errors.extend(unread.map(|part| format!("spec.resourceAttributes.{kind} {part}ignored due to parse error")));
     }
-    match errors.as_slice() {
-        [] => {}
-        [one] => status["evaluationError"] = one.as_str().into(),
-        many => status["evaluationError"] = format!("[{}]", many.join(", ")).into(),
+    if !errors.is_empty() {
+        status["evaluationError"] = errors.join("; ").into();
     }
     if !decision.reason().is_empty() {
         status["reason"] = decision.reason().into();

@@ -1,7 +1,7 @@
 //! The scale subresource: the replicas of a workload as an object of its own.
 
 use ferry_admission::Operation;
-use ferry_meta::{ApiError, FieldErrors, GroupVersionKind, object};
+use ferry_meta::{ApiError, FieldErrors, GroupVersion, GroupVersionKind, Reason, object};
 use ferry_registry::apiextensions::custom::ScalePaths;
 use ferry_registry::{Resource, scale};
 use ferry_schema::{Type, managed};
@@ -14,6 +14,7 @@ use crate::request::options::WriteOptions;
 use crate::request::verb::Subresource;
 use crate::response::answer::Answer;
 use crate::response::scale_table;
+use crate::server::Core;
 use crate::storage::codec;
 use crate::storage::objects::{self, Stored};
 use crate::verbs::match_name;
@@ -31,10 +32,20 @@ fn scale_type() -> Result<Type, ApiError> {
     codec::type_of(&kind()).ok_or_else(|| ApiError::internal("the catalogue has no Scale"))
 }
 
-/// Where the replicas are, in the only version the workloads have.
-fn mappings(row: &Resource) -> [(String, String); 1] {
-    let path = row.strategy.scale_paths().map(|paths| ScalePaths::fields(&paths.spec).join("."));
-    [(row.gvk.api_version(), path.unwrap_or_else(|| "spec.replicas".to_owned()))]
+/// Where the replicas are in a version of the parent, if that has a Scale at all.
+fn replicas_in(core: &Core, row: &Resource, api_version: &str) -> Option<Option<String>> {
+    let path = |row: &Resource| row.strategy.scale_paths().map(|paths| ScalePaths::fields(&paths.spec).join("."));
+    if row.gvk.api_version() == api_version {
+        return Some(Some(path(row).unwrap_or_else(|| "spec.replicas".to_owned())));
+    }
+    let gvk = GroupVersion::parse(api_version)?.with_kind(&*row.gvk.kind);
+    let table = core.table();
+    let other = table.find_kind(&gvk).filter(|other| other.storage_prefix == row.storage_prefix);
+    match other {
+        Some(other) => Some(path(other)),
+        // One that is not served any more.
+        None => row.strategy.type_in(api_version).map(|_| None),
+    }
 }
 
 /// What a custom resource must have to be shown as a Scale.
@@ -44,6 +55,21 @@ fn check(row: &Resource, parent: &Value) -> Result<(), ApiError> {
         return Err(ApiError::internal(format!("the spec replicas field {:?} does not exist", paths.spec)));
     }
     Ok(())
+}
+
+/// Custom resources have a scheme of their own upstream, which does not even find the name of the kind for its refusal.
+fn undecodable(row: &Resource, error: ApiError) -> ApiError {
+    if row.strategy.scale_paths().is_none() || error.code() != 400 {
+        return error;
+    }
+    ApiError::bad_request("no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+/// Managed fields of a custom resource's Scale cannot be converted upstream: nobody applies one.
+fn unapplied() -> ApiError {
+    let message = "failed to create manager for existing fields: failed to convert live object (/; autoscaling/v1, \
+                   Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1";
+    ApiError::new(500, Reason::Unknown, message)
 }
 
 fn scale_of(row: &Resource, parent: &Value) -> Value {
@@ -64,7 +90,8 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     let (options, body) = if context.method == Method::PUT {
         let options = WriteOptions::read(&context.query, "UpdateOptions", None)?;
         let encoding = negotiate::input(&context.headers)?;
-        let scale = codec::decode(context, &kind(), encoding, &body, options.field_validation)?;
+        let scale = codec::decode(context, &kind(), encoding, &body, options.field_validation)
+            .map_err(|error| undecodable(row, error))?;
         // One without a name is told before the object is looked for.
         if object::name(&scale).is_empty() {
             match_name(&scale, &info.name)?;
@@ -97,23 +124,28 @@ impl Change for Scaled {
     async fn apply(&self, write: &Write<'_>, live: Option<&Stored>) -> Result<Value, ApiError> {
         let row = write.row;
         let live = live.ok_or_else(|| ApiError::not_found(&row.group_resource(), write.name))?;
-        let owners = mappings(row);
-        let owners: Vec<(&str, &str)> =
-            owners.iter().map(|(version, path)| (version.as_str(), path.as_str())).collect();
+        let owners = |api_version: &str| replicas_in(write.core, row, api_version);
         let managed_fields = live.object.pointer("/metadata/managedFields");
         let mut before = scale_of(row, &live.object);
         let shown = managed::scale::to_scale(managed_fields, &owners);
         object::metadata_mut(&mut before).insert("managedFields".into(), shown);
 
+        let custom = row.strategy.scale_paths();
+        if custom.is_some() && matches!(self.0, Sent::Patch(Patch::Apply(..))) {
+            return Err(unapplied());
+        }
         let mut scale = self.wanted(write, &before)?;
         write.match_namespace(&mut scale)?;
         match_name(&scale, write.name)?;
-        if matches!(self.0, Sent::Patch(_)) {
-            write.check_patched_uid(&scale, live, SCALE)?;
-        } else {
+        if matches!(self.0, Sent::Scale(_)) {
             write.check_uid(&scale, Some(live))?;
+        } else if custom.is_none() {
+            write.check_patched_uid(&scale, live, SCALE)?;
         }
-        if !matches!(self.0, Sent::Patch(Patch::Apply(..))) {
+        if custom.is_some() {
+            // Whoever scales a custom resource takes the replicas from their owners, and becomes no owner.
+            object::metadata_mut(&mut scale).remove("managedFields");
+        } else if !matches!(self.0, Sent::Patch(Patch::Apply(..))) {
             let manager = write.options.manager(write.context.agent());
             codec::track(&scale_type()?, &kind(), SCALE, &[], &mut scale, Some(&before), &manager);
         }
@@ -121,7 +153,6 @@ impl Change for Scaled {
 
         let mut parent = live.object.clone();
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-        let custom = row.strategy.scale_paths();
         match custom {
             Some(paths) => scale::set(&mut parent, &ScalePaths::fields(&paths.spec), replicas),
             None => drop(object::child_mut(&mut parent, "spec").insert("replicas".into(), replicas.into())),

@@ -33,6 +33,7 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     if spec.get("expirationSeconds").is_none_or(serde_json::Value::is_null) {
         spec.insert("expirationSeconds".into(), 3600.into());
     }
+    admission::note_duplicate_owners(context, &mut request);
     let ty = codec::type_of(&kind);
     let manager = options.manager(context.agent());
     if let Some(ty) = &ty {

@@ -194,6 +194,10 @@ async fn attempt(
         mark_deleting(&mut object);
     }
     let waits = held || terminates || grace.is_some_and(|seconds| seconds > 0);
+    if !waits && grace.is_none() {
+        // It goes at once, and is shown as it was.
+        set_finalizers(&mut object, object::finalizers(&live.object).map(str::to_owned).collect());
+    }
     if options.dry_run {
         return Ok(Some(Deleted { object, gone: !waits }));
     }

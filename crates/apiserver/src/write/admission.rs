@@ -2,7 +2,7 @@
 
 use ferry_admission::{Operation, Request};
 use ferry_meta::{ApiError, GroupVersionResource};
-use ferry_registry::Resource;
+use ferry_registry::{Resource, object_meta};
 use serde_json::Value;
 
 use crate::request::context::RequestContext;
@@ -25,10 +25,21 @@ pub(crate) async fn mutate(
     core: &Core,
     context: &RequestContext,
     attributes: &Attributes<'_>,
-    object: Option<&mut Value>,
+    mut object: Option<&mut Value>,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    run(core, context, attributes, object, old, false).await
+    run(core, context, attributes, object.as_deref_mut(), old, false).await?;
+    if let Some(object) = object {
+        note_duplicate_owners(context, object);
+    }
+    Ok(())
+}
+
+/// Owners that stand twice in what a client sent, or in what a plug-in made of it, stand there once, with a warning.
+pub(crate) fn note_duplicate_owners(context: &RequestContext, object: &mut Value) {
+    if let Some(warning) = object_meta::remove_duplicate_owners(object) {
+        context.warn(warning);
+    }
 }
 
 pub(crate) async fn validate(

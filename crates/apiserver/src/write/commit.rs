@@ -65,7 +65,7 @@ impl Write<'_> {
                     if self.context.info.verb == Verb::Create {
                         allocation.check_free(self.core, self.row, &object).await?;
                     }
-                    let mut error = ApiError::already_exists(&self.row.group_resource(), &name);
+                    let mut error = self.taken(&object, &name);
                     let there = current.and_then(|entry| objects::parse(self.row, &entry).ok());
                     if there.is_some_and(|stored| object::is_being_deleted(&stored.object)) {
                         error.0.message = format!("object is being deleted: {}", error.0.message);
@@ -78,10 +78,20 @@ impl Write<'_> {
         Err(contended())
     }
 
+    /// The answer to a name that is there. Who asked for a generated name as well may try again.
+    fn taken(&self, object: &Value, name: &str) -> ApiError {
+        let mut error = ApiError::already_exists(&self.row.group_resource(), name);
+        if !object::text(object, "/metadata/generateName").is_empty() {
+            error.0.message += ", the server was not able to generate a unique name for the object";
+            error.0.details.get_or_insert_default().retry_after_seconds = 1;
+        }
+        error
+    }
+
     async fn pretend_create(&self, mut object: Value, key: &str, name: &str) -> Result<Written, ApiError> {
         let got = self.core.store.get(key).await.map_err(|e| objects::store_error(&e))?;
         if got.entry.is_some() {
-            return Err(ApiError::already_exists(&self.row.group_resource(), name));
+            return Err(self.taken(&object, name));
         }
         if self.row.strategy.conversion().is_none() {
             objects::as_stored(self.row, &mut object)?;

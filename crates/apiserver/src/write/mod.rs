@@ -98,7 +98,7 @@ impl Write<'_> {
     pub(crate) async fn create(&self, mut object: Value) -> Result<Written, ApiError> {
         object_meta::wipe_system_fields(&mut object);
         self.match_namespace(&mut object)?;
-        self.note_duplicate_owners(&mut object);
+        admission::note_duplicate_owners(self.context, &mut object);
         self.track_fields(&mut object, None)?;
         self.mutate(&mut object, None).await?;
         self.create_admitted(object).await

@@ -39,12 +39,6 @@ impl Write<'_> {
         Ok(())
     }
 
-    pub(super) fn note_duplicate_owners(&self, object: &mut Value) {
-        if let Some(warning) = object_meta::remove_duplicate_owners(object) {
-            self.context.warn(warning);
-        }
-    }
-
     /// Adds what the request's manager owns now. `live` is None for a new object.
     pub(crate) fn track_fields(&self, object: &mut Value, live: Option<&Value>) -> Result<(), ApiError> {
         let manager = self.options.manager(self.context.agent());
@@ -57,9 +51,7 @@ impl Write<'_> {
         let attributes = self.attributes(operation(live), &name, &options);
         let outcome = admission::mutate(self.core, self.context, &attributes, Some(object), live).await;
         self.context.stages.done(Stage::Mutate);
-        outcome?;
-        self.note_duplicate_owners(object);
-        Ok(())
+        outcome
     }
 
     pub(super) async fn admit(&self, object: &mut Value, live: Option<&Value>) -> Result<(), ApiError> {

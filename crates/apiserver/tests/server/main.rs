@@ -19,6 +19,7 @@ mod refusals;
 mod resource_metrics;
 mod rights;
 mod statuses;
+mod subresources;
 mod versions;
 mod written;
 

@@ -44,6 +44,15 @@ async fn a_page_of_a_forgotten_past_is_refused_with_a_way_on() {
     store.compact(store.revision().await.expect("a revision")).await.expect("compacted");
     let (code, refused) = fixture.json("GET", &next(&page), &json!({})).await;
     assert_eq!((code, &refused["reason"]), (410, &json!("Expired")));
+    let old = page["metadata"]["resourceVersion"].as_str().expect("a version");
+    let (code, gone) =
+        fixture.json("GET", &format!("{maps}?resourceVersion={old}&resourceVersionMatch=Exact"), &json!({})).await;
+    let said = (code, &gone["message"]);
+    assert_eq!(said, (410, &json!("The resourceVersion for the provided list is too old.")));
+    for query in ["limit=1&resourceVersion=999999", "resourceVersion=999999&resourceVersionMatch=Exact"] {
+        let (code, early) = fixture.json("GET", &format!("{maps}?{query}"), &json!({})).await;
+        assert_eq!((code, &early["details"]["retryAfterSeconds"]), (504, &json!(1)), "{query}");
+    }
     let (code, rest) = fixture.json("GET", &next(&refused), &json!({})).await;
     assert_eq!((code, &rest["items"][0]["metadata"]["name"]), (200, &json!("b")));
     // From here on the list is of one moment again.

@@ -251,3 +251,41 @@ async fn policies_do_not_see_questions_about_rights() {
     }
     fixture.stop().await;
 }
+
+/// Who gives a name and a prefix for a generated one is told to try again.
+#[tokio::test]
+async fn a_name_that_is_taken_beside_a_prefix_may_be_tried_again() {
+    let fixture = Fixture::new().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let map = json!({"metadata": {"name": "a", "generateName": "a-"}});
+    assert_eq!(fixture.json("POST", maps, &map).await.0, 201);
+    for path in [maps.to_owned(), format!("{maps}?dryRun=All")] {
+        let (code, refused) = fixture.json("POST", &path, &map).await;
+        assert_eq!(
+            (code, &refused["reason"], &refused["details"]["retryAfterSeconds"]),
+            (409, &json!("AlreadyExists"), &json!(1))
+        );
+        let message =
+            "configmaps \"a\" already exists, the server was not able to generate a unique name for the object";
+        assert_eq!(refused["message"], message);
+    }
+    let (_, refused) = fixture.json("POST", maps, &json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(refused["message"], "configmaps \"a\" already exists");
+    fixture.stop().await;
+}
+
+/// What goes at once is shown with the finalizers that it had.
+#[tokio::test]
+async fn a_deleted_object_is_shown_as_it_was() {
+    let fixture = Fixture::new().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "s", "finalizers": ["orphan"]}, "spec": {"ports": [{"port": 1}]}});
+    assert_eq!(fixture.json("POST", services, &service).await.0, 201);
+    for dry_run in [json!(["All"]), json!([])] {
+        let background = json!({"propagationPolicy": "Background", "dryRun": dry_run});
+        let (code, gone) = fixture.json("DELETE", &format!("{services}/s"), &background).await;
+        assert_eq!((code, &gone["metadata"]["finalizers"]), (200, &json!(["orphan"])), "{dry_run}");
+    }
+    assert_eq!(fixture.json("GET", &format!("{services}/s"), &Value::Null).await.0, 404);
+    fixture.stop().await;
+}

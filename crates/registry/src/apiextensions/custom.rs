@@ -8,11 +8,11 @@ use ferry_schema::{Type, go_float_short};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::embedded::embedded_errors;
 use super::json_path::JsonPath;
 use super::rules::Rules;
 use crate::cells;
 use crate::cursor::Report;
-use crate::object_meta;
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy, common};
 
@@ -143,88 +143,48 @@ fn no_map<'v>(path: &str, object: &'v Value) -> Option<(String, &'v Value)> {
     None
 }
 
+/// What is at a path, as upstream's accessors read it: the error that they return where it is of another type.
+fn accessed<'v, T>(
+    path: &str,
+    object: &'v Value,
+    expected: &str,
+    read: impl Fn(&'v Value) -> Option<T>,
+) -> Result<Option<T>, String> {
+    let wrong = |place: &str, found: &Value, expected: &str| {
+        let (shown, kind) = go_value(found);
+        format!("{place} accessor error: {shown} is of the type {kind}, expected {expected}")
+    };
+    if let Some((place, found)) = no_map(path, object) {
+        return Err(wrong(&place, found, "map[string]interface{}"));
+    }
+    match ScalePaths::value(path, object) {
+        None => Ok(None),
+        Some(value) => read(value).map(Some).ok_or_else(|| wrong(path, value, expected)),
+    }
+}
+
 fn scale_errors(paths: &[&String], object: &Value, errors: &mut FieldErrors) {
     for path in paths {
-        if let Some((place, found)) = no_map(path, object) {
-            let (shown, kind) = go_value(found);
-            let detail =
-                format!("{place} accessor error: {shown} is of the type {kind}, expected map[string]interface{{}}");
-            errors.invalid(Path::new(path.as_str()), 0, detail);
-            continue;
-        }
-        let Some(value) = ScalePaths::value(path, object) else { continue };
-        let Some(value) = value.as_i64() else {
-            let (shown, kind) = go_value(value);
-            let detail = format!("{path} accessor error: {shown} is of the type {kind}, expected int64");
-            errors.invalid(Path::new(path.as_str()), 0, detail);
-            continue;
-        };
-        if value < 0 {
-            errors.invalid(Path::new(path.as_str()), value, "should be a non-negative integer");
-        } else if value > i64::from(i32::MAX) {
-            let detail = format!("should be less than or equal to {}", i32::MAX);
-            errors.invalid(Path::new(path.as_str()), value, detail);
+        let at = Path::new(path.as_str());
+        match accessed(path, object, "int64", Value::as_i64) {
+            Err(detail) => errors.invalid(at, 0, detail),
+            Ok(Some(value)) if value < 0 => errors.invalid(at, value, "should be a non-negative integer"),
+            Ok(Some(value)) if value > i64::from(i32::MAX) => {
+                errors.invalid(at, value, format!("should be less than or equal to {}", i32::MAX));
+            }
+            Ok(_) => {}
         }
     }
 }
 
 fn selector_errors(scale: &ScalePaths, object: &Value, errors: &mut FieldErrors) {
-    if let Some(value) = ScalePaths::value(&scale.selector, object)
-        && let Some(text) = value.as_str()
-        && text.len() > 1024
-    {
-        errors.invalid(Path::new(scale.selector.as_str()), text, "should be at most 1024 characters");
+    let path = scale.selector.as_str();
+    if path.is_empty() {
+        return;
     }
-}
-
-/// Resources inside of this one have a kind, a version and sound metadata.
-fn embedded_errors(schema: &Schema, value: &Value, path: &Path, errors: &mut FieldErrors) {
-    match value {
-        Value::Object(map) => {
-            if schema.embedded {
-                for key in ["apiVersion", "kind"] {
-                    if map.get(key).and_then(Value::as_str).is_none_or(str::is_empty) {
-                        errors.required(path.child(key), "");
-                    }
-                }
-                if let Some(version) =
-                    map.get("apiVersion").and_then(Value::as_str).filter(|v| v.matches('/').count() > 1)
-                {
-                    let detail = format!("unexpected GroupVersion string: {version}");
-                    errors.invalid(path.child("apiVersion"), version, detail);
-                }
-                if map.contains_key("metadata") {
-                    errors.extend(embedded_metadata(value, path));
-                }
-            }
-            for (key, value) in map {
-                let below = match (schema.properties.get(key), &schema.additional) {
-                    (Some(of), _) => Some(of),
-                    (None, ferry_schema::structural::Additional::Of(of)) => Some(&**of),
-                    _ => None,
-                };
-                if let Some(of) = below {
-                    embedded_errors(of, value, &path.child(key), errors);
-                }
-            }
-        }
-        Value::Array(items) => {
-            if let Some(of) = &schema.items {
-                for (index, item) in items.iter().enumerate() {
-                    embedded_errors(of, item, &path.index(index), errors);
-                }
-            }
-        }
-        _ => {}
+    if let Err(detail) = accessed(path, object, "string", Value::as_str) {
+        errors.invalid(Path::new(path), "", detail);
     }
-}
-
-fn embedded_metadata(object: &Value, path: &Path) -> FieldErrors {
-    let path = path.child("metadata");
-    let namespaced = !object::namespace(object).is_empty();
-    let errors = object_meta::metadata_errors(object, namespaced, &path, &ferry_meta::names::path_segment_name);
-    let name = path.child("name");
-    errors.into_iter().filter(|e| !(e.path == name && e.kind == ferry_meta::field::ErrorType::Required)).collect()
 }
 
 /// Of finalizers that are new and have no domain.
@@ -442,15 +402,24 @@ mod tests {
     }
 
     #[test]
-    fn resources_within_have_a_version() {
-        let schema = json!({"type": "object", "x-kubernetes-embedded-resource": true,
-            "x-kubernetes-preserve-unknown-fields": true});
-        let schema = Schema::parse(&schema);
-        for (version, count) in [("v1", 0), ("apps/v1", 0), ("a/b/c", 1)] {
+    fn selectors_of_a_scale_are_texts_of_any_length() {
+        let scale =
+            ScalePaths { spec: ".spec.n".into(), status: ".status.n".into(), selector: ".status.in.selector".into() };
+        for (status, wanted) in [
+            (json!({}), ""),
+            (json!({"in": {"selector": "a".repeat(2000)}}), ""),
+            (
+                json!({"in": {"selector": 5}}),
+                ".status.in.selector: Invalid value: \"\": .status.in.selector accessor error: 5 is of the type int64, expected string",
+            ),
+            (
+                json!({"in": "x"}),
+                ".status.in.selector: Invalid value: \"\": .status.in.selector accessor error: x is of the type string, expected map[string]interface{}",
+            ),
+        ] {
             let mut errors = FieldErrors::new();
-            let value = json!({"apiVersion": version, "kind": "K"});
-            embedded_errors(&schema, &value, &Path::root(), &mut errors);
-            assert_eq!(errors.len(), count, "{version}");
+            selector_errors(&scale, &json!({"status": status}), &mut errors);
+            assert_eq!(errors.iter().map(FieldError::line).collect::<String>(), wanted);
         }
     }
 }

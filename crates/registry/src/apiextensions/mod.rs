@@ -8,6 +8,7 @@ mod structural;
 
 pub mod custom;
 mod defaults;
+mod embedded;
 mod guards;
 pub mod json_path;
 pub mod rows;

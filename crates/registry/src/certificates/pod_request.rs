@@ -97,6 +97,9 @@ fn validate(errors: &mut FieldErrors, spec: &Cursor<'_>) {
 
 /// A key that a pod's author made up: of a domain, judged in small letters.
 pub fn user_annotation(errors: &mut FieldErrors, path: &Path, key: &str) {
+    if key.is_empty() {
+        return errors.required(path.clone(), "");
+    }
     let lower = key.to_lowercase();
     let reasons = names::label_key(&lower);
     if reasons.is_empty() && !key.contains('/') {
@@ -274,6 +277,20 @@ mod tests {
             found(json!({"pkixPublicKey": STANDARD.encode("none"), "proofOfPossession": proof("u")})),
             ["spec.pkixPublicKey: must be a valid PKIX-serialized public key"]
         );
+    }
+
+    #[test]
+    fn annotations_of_users_have_keys_of_a_domain() {
+        for (key, wanted) in [
+            ("acme.io/foo", ""),
+            ("ACME.io/Foo", ""),
+            ("", "Required value"),
+            ("foo", "Invalid value: \"foo\": must be a domain-prefixed key (such as \"acme.io/foo\")"),
+        ] {
+            let mut errors = FieldErrors::new();
+            user_annotation(&mut errors, &Path::new("a"), key);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), wanted, "{key:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use ferry_meta::{FieldErrors, Path, names};
 use ferry_semantics::cidr;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cells;
 use crate::check;
@@ -115,7 +115,10 @@ fn networks(errors: &mut FieldErrors, spec: &Cursor<'_>) {
     match cidrs.len() {
         0 => return errors.required(spec.at("cidrs"), "at least one CIDR required"),
         1 | 2 => {}
-        _ => return errors.invalid(spec.at("cidrs"), spec.value.clone(), "may only hold up to 2 values"),
+        _ => {
+            let shown = json!({"CIDRs": spec.raw("cidrs")});
+            return errors.invalid(spec.at("cidrs"), shown, "may only hold up to 2 values");
+        }
     }
     for cidr in &cidrs {
         check::canonical_cidr(errors, cidr.path.clone(), cidr.as_text());
@@ -132,8 +135,6 @@ fn networks(errors: &mut FieldErrors, spec: &Cursor<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     /// A second name for one address would be a second owner of it.
@@ -150,6 +151,14 @@ mod tests {
             let strategy = IpAddress(<Plain as Default>::default());
             assert_eq!(strategy.validate_name(name, false).join(";"), wanted, "{name}");
         }
+    }
+
+    #[test]
+    fn more_than_two_networks_are_shown_as_upstreams_code_names_them() {
+        let mut errors = FieldErrors::new();
+        networks(&mut errors, &Cursor::root(&json!({"cidrs": ["a", "b", "c"]})));
+        let line = "cidrs: Invalid value: {\"CIDRs\":[\"a\",\"b\",\"c\"]}: may only hold up to 2 values";
+        assert_eq!(errors.iter().map(|error| error.line()).collect::<Vec<_>>(), [line]);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use ferry_meta::{FieldError, FieldErrors, names};
 use serde_json::{Value, json};
 
-use crate::core::pod::{resource_list, resources, scheduling};
+use crate::core::pod::{resources, scheduling};
 use crate::core::warnings;
-use crate::cursor::{Cursor, IMMUTABLE, Report, object_at};
+use crate::cursor::{Cursor, IMMUTABLE, Report};
 use crate::plain::Plain;
 use crate::strategy::{Context, Strategy};
 
@@ -22,12 +22,6 @@ impl Strategy for RuntimeClass {
         let scheduling = Cursor::root(object).get("scheduling");
         let old = scheduling.map("nodeSelector").keys().filter_map(|key| warnings::old_label(key));
         old.map(|message| format!("scheduling.nodeSelector: {message}")).collect()
-    }
-
-    fn default(&self, object: &mut Value) {
-        if object.get("overhead").is_some_and(Value::is_object) {
-            resource_list(object_at(object, &["overhead"]), "podFixed");
-        }
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> FieldErrors {

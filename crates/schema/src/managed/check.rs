@@ -7,7 +7,7 @@ use ferry_meta::bounds;
 use serde_json::Value;
 
 use super::walk::{Merge, Place, child};
-use crate::catalogue::{Catalogue, Item, Shape, TypeId};
+use crate::catalogue::{Catalogue, Item, Shape, Type, TypeId};
 
 /// What is shown of a path and of a value.
 const SHOWN: usize = 16 << 10;
@@ -19,6 +19,8 @@ const MOST: usize = 1000;
 struct Finds {
     path: String,
     found: Vec<String>,
+    /// Objects, other than configurations, may have what stands twice.
+    allows_duplicates: bool,
 }
 
 impl Finds {
@@ -59,12 +61,30 @@ impl Finds {
 
 /// All complaints as the one text that upstream prints, or None.
 pub(super) fn complaints(catalogue: &Catalogue, id: TypeId, config: &Value) -> Option<String> {
-    let mut out = Finds::default();
-    structure(catalogue, id, config, &mut out);
+    complaints_of(catalogue, id, config, Finds::default())
+}
+
+/// The same of an object that nobody applies.
+pub(super) fn complaints_of_object(catalogue: &Catalogue, id: TypeId, object: &Value) -> Option<String> {
+    complaints_of(catalogue, id, object, Finds { allows_duplicates: true, ..Finds::default() })
+}
+
+fn complaints_of(catalogue: &Catalogue, id: TypeId, value: &Value, mut out: Finds) -> Option<String> {
+    structure(catalogue, id, value, &mut out);
     match out.found.as_slice() {
         [] => None,
         [one] => Some(one.clone()),
         many => Some(format!("errors:\n  {}", many.join("\n  "))),
+    }
+}
+
+/// Whether an object is beyond what can be tracked. Those of built-in kinds were decoded by their type, so that only keys may
+/// be missing; a custom resource may have what its schema lets pass.
+pub(super) fn is_untyped(ty: &Type, object: &Value) -> bool {
+    if ty.schema().is_none() {
+        is_keyless(ty.catalogue(), ty.id(), object)
+    } else {
+        complaints_of_object(ty.catalogue(), ty.id(), object).is_some()
     }
 }
 
@@ -192,7 +212,7 @@ fn list(catalogue: &Catalogue, place: Place<'_>, inner: &Item, items: &[Value], 
         match place.element(catalogue, inner, item) {
             Ok(element) => {
                 let shown = element.to_string();
-                if seen.contains(&element) {
+                if seen.contains(&element) && !out.allows_duplicates {
                     out.complain(|| format!("duplicate entries for key {shown}"));
                 }
                 out.within(|path| path.push_str(&shown), |out| values(catalogue, item_place, item, out));

@@ -95,6 +95,9 @@ pub fn update(ty: &Type, write: &Write<'_>, live: Option<&Value>, new: &mut Valu
     if managers.is_empty() && !object::uid(live).is_empty() {
         return;
     }
+    if check::is_untyped(ty, new) || check::is_untyped(ty, live) {
+        return set_managed_fields(new, entries::write(&managers));
+    }
     match after_update(ty, write, live, new, managers, write.manager) {
         Ok(mut managers) => {
             entries::cap(&mut managers);
@@ -225,6 +228,10 @@ pub fn apply(
     };
     let managers = entries::read(object::at(live, "/metadata/managedFields"))
         .ok_or_else(|| ApplyError::Internal("failed to decode managed fields".to_owned()))?;
+    if let Some(why) = check::complaints_of_object(ty.catalogue(), ty.id(), live) {
+        let shown = shown(write, live);
+        return Err(ApplyError::Internal(format!("failed to create typed live object ({shown}): {why}")));
+    }
     let mut result = apply_to(ty, write, live, config, managers.clone(), force);
     if let (true, Err(ApplyError::Conflicts(conflicts))) = (write.manager == "kubectl", &result) {
         // Whoever applied from the client before may take over what that left behind.

@@ -382,3 +382,40 @@ fn values_without_a_type_that_become_maps() {
     let list = update(Some(&map), json!([1]));
     assert_eq!(owned(&list), json!({"f:spec": {}}));
 }
+
+/// An object with an item that does not say its key is beyond what can be tracked: owners stay as they are, and nobody applies.
+#[test]
+fn items_without_a_key_are_not_tracked() {
+    let account = |secrets: Value| json!({"metadata": {"name": "a"}, "secrets": secrets});
+    let mut server = Server::new("", "v1", "ServiceAccount");
+    let owned = |object: &Value| object["metadata"]["managedFields"].clone();
+    let first = server.update("m", account(json!([{"name": "s"}])));
+    let keyless = server.update("other", account(json!([{"name": "t"}, {"kind": "Secret"}])));
+    assert_eq!(owned(&keyless), owned(&first));
+    let error = server.apply("m", account(json!([{"name": "u"}]))).expect_err("a live object without a key");
+    assert_eq!(
+        error.to_string(),
+        "failed to create typed live object (/a; /v1, Kind=ServiceAccount): .secrets: element 1: associative list with \
+         keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)"
+    );
+    let whole = server.update("other", account(json!([{"name": "t"}])));
+    assert_eq!(owned(&whole), owned(&first), "what was there is still beyond it");
+    assert_ne!(owned(&server.update("other", account(json!([])))), owned(&first));
+}
+
+/// A schema may let pass what has no type.
+#[test]
+fn custom_resources_that_do_not_fit_their_type_are_not_tracked() {
+    let gvk = GroupVersionKind::new("e.com", "v1", "E");
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"t": {"type": "string"},
+        "l": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}}}}});
+    let ty = custom_type(&gvk, Schema::parse(&schema));
+    for (spec, tracked) in [(json!({"t": "x"}), true), (json!({"l": ["a", "a"]}), true), (json!({"t": [null]}), false)]
+    {
+        let now = jiff::Timestamp::from_second(1_700_000_000).expect("a time");
+        let write = Write { gvk: &gvk, manager: "me", subresource: "", reset: &[], now, versions: None };
+        let mut new = json!({"apiVersion": "e.com/v1", "kind": "E", "metadata": {"name": "a"}, "spec": spec});
+        managed::update(&ty, &write, None, &mut new);
+        assert_eq!(new["metadata"]["managedFields"].is_array(), tracked, "{spec}");
+    }
+}
