@@ -5,7 +5,7 @@ CACHE := $(or $(FERRY_CACHE),$(HOME)/.cache/ferry)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export FERRY_CACHE := $(CACHE)
 
-.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance e2e gateway-conformance envtest upgrade-test vm-test
+.PHONY: up down build test lint fmt bench fuzz audit catalogue clean-room dist conformance e2e gateway-conformance envtest mirror upgrade-test vm-test
 
 up: ## install what is missing, build, start a cluster, deploy the example and show it
 	@hack/up.sh
@@ -37,6 +37,9 @@ gateway-conformance: ## the Gateway API's own conformance suite: TEST=HTTPRouteW
 
 envtest: ## controller-runtime's own tests, with Ferry in the place of kube-apiserver and etcd
 	@hack/envtest.sh
+
+mirror: ## the same requests to a kube-apiserver and to Ferry, and where their answers differ: UPSTREAM=path SEED=1 N=200 KIND=Pod,Service FERRY=path
+	@hack/mirror.sh
 
 vm-test: ## virtual machines with stock Debian 12 under emulation: MACHINES=3 CHECK=regex FERRY=path
 	@hack/vm-test.sh
