@@ -87,9 +87,14 @@ const ENTRY: usize = 512;
 const PLACE: usize = 96;
 
 impl Attachment {
-    /// What is left when there is no room for it.
-    pub fn refuse(&mut self, problem: &Problem) {
-        (self.placed, self.ancestors) = (Box::default(), Box::default());
+    /// There is no room for it: it has what `last`, an older form of the route, puts into the tables, or nothing.
+    pub fn refuse(&mut self, problem: &Problem, last: Option<Self>) {
+        let mut problem = problem.clone();
+        if last.is_some() {
+            problem.message.push_str("; the form of the route that was accepted last is served");
+        }
+        let Self { placed, ancestors, .. } = last.unwrap_or_default();
+        (self.placed, self.ancestors) = (placed, ancestors);
         for parent in self.parents.iter_mut().filter(|parent| parent.accepted.is_none()) {
             parent.accepted = Some(Box::new(problem.clone()));
         }
@@ -110,6 +115,9 @@ pub enum Reads {
 pub trait Named<'a> {
     fn route(&'a self, kind: &'static str) -> Route<'a>;
 }
+
+/// A route of any kind.
+pub type AnyRoute = Arc<dyn for<'a> Named<'a> + Send + Sync>;
 
 macro_rules! routes {
     ($($type:ident $body:expr;)*) => { $(

@@ -152,7 +152,7 @@ pub fn resolve(objects: &Objects, settings: &Settings, certificates: &Certificat
     for id in attach::by_age(objects, attach::keys(objects)) {
         let Some(route) = attach::find(objects, &id) else { continue };
         let mut attachment = attach::attach(&backends, &resolved.gateways, route);
-        resolved.tables.admit(&id, &mut attachment);
+        resolved.tables.admit(&id, &mut attachment, || None);
         for (service, gateway) in &attachment.ancestors {
             let counts = resolved.ancestors.entry(service.clone()).or_default();
             *counts.entry(gateway.clone()).or_default() += 1;

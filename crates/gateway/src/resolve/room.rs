@@ -88,16 +88,43 @@ impl Room {
         share(MOST_OF_GATEWAY, others, QUARTER)
     }
 
+    /// Gives the route this room in the place of what it had. Who is refused keeps that, until [`Room::keep`] says what of it is
+    /// still in use.
     pub fn take(&mut self, id: &Id, weights: &Weights) -> Result<(), Problem> {
+        let had_more = self.has_more;
         let had = self.give_back(id);
-        if weights.is_empty() {
+        let Some(problem) = self.refusal(&id.key.namespace, weights, &had) else {
+            self.hold(id, weights);
             return Ok(());
+        };
+        self.refused.insert(id.clone(), weights.clone());
+        self.hold(id, &had);
+        self.has_more = had_more;
+        Err(problem)
+    }
+
+    /// What a route that was refused goes on with: an older form of it, as long as that takes no more than it had or there is room
+    /// for it, or nothing. Whether it goes on. It is among the refused as before.
+    pub fn keep(&mut self, id: &Id, weights: &Weights) -> bool {
+        let refused = self.refused.remove(id);
+        let had = self.give_back(id);
+        let fits = self.refusal(&id.key.namespace, weights, &had).is_none();
+        if fits {
+            self.hold(id, weights);
+        }
+        self.refused.extend(refused.map(|weights| (id.clone(), weights)));
+        fits
+    }
+
+    pub fn is_refused(&self, id: &Id) -> bool {
+        self.refused.contains_key(id)
+    }
+
+    fn hold(&mut self, id: &Id, weights: &Weights) {
+        if weights.is_empty() {
+            return;
         }
         let namespace = &id.key.namespace;
-        if let Some(problem) = self.refusal(namespace, weights, &had) {
-            self.refused.insert(id.clone(), weights.clone());
-            return Err(problem);
-        }
         *self.namespaces.entry(namespace.clone()).or_default() += sum(weights);
         for (gateway, weight) in weights {
             let taken = self.gateways.entry(gateway.clone()).or_default();
@@ -105,10 +132,9 @@ impl Room {
             *taken.namespaces.entry(namespace.clone()).or_default() += weight;
         }
         self.held.insert(id.clone(), weights.clone());
-        Ok(())
     }
 
-    /// The route has no room any more; returns what it had.
+    /// The route has no room any more, and asks for none; returns what it had.
     pub fn give_back(&mut self, id: &Id) -> Weights {
         self.refused.remove(id);
         let Some(weights) = self.held.remove(id) else { return Weights::default() };
@@ -133,16 +159,18 @@ impl Room {
         }
         let mut fitting = Vec::new();
         for (id, weights) in std::mem::take(&mut self.refused) {
+            let had = self.held.get(&id).cloned().unwrap_or_default();
             // Otherwise it is among the refused again.
             if self.take(&id, &weights).is_ok() {
-                fitting.push(id);
+                fitting.push((id, had));
             }
         }
-        for id in &fitting {
+        for (id, had) in &fitting {
             self.give_back(id);
+            self.hold(id, had);
         }
         self.has_more = false;
-        fitting
+        fitting.into_iter().map(|(id, _)| id).collect()
     }
 }
 
@@ -231,6 +259,32 @@ mod tests {
         }
         assert_eq!(told(room.take(&mine[0], &[at("g", 9)].into())), "");
         assert!(room.take(&mine[1], &[at("g", 11)].into()).is_err());
+    }
+
+    #[test]
+    fn who_asks_for_too_much_keeps_what_they_had() {
+        let mut room = Room::default();
+        let (mine, other) = (id("a", "mine"), id("a", "other"));
+        assert_eq!(told(room.take(&mine, &[at("g", 10)].into())), "");
+        assert_eq!(told(room.take(&other, &[at("g", 50)].into())), "");
+        assert!(room.take(&mine, &[at("g", 20)].into()).is_err());
+        assert!(
+            room.take(&id("a", "late"), &[at("g", 5)].into()).is_err(),
+            "the room is not lost to the next who comes"
+        );
+        // The form that is served may come to take less, but not more than there is room for.
+        assert!(room.keep(&mine, &[at("g", 9)].into()) && room.is_refused(&mine));
+        assert_eq!(room.namespaces["a"], 59 * MIB);
+        assert!(!room.keep(&id("a", "late"), &[at("g", 6)].into()));
+        assert_eq!(room.admissible(), [id("a", "late")]);
+        assert_eq!((room.namespaces["a"], room.held.len()), (59 * MIB, 2), "to look changes nothing");
+        room.give_back(&other);
+        assert_eq!(room.admissible(), [id("a", "mine")]);
+        assert_eq!(room.namespaces["a"], 9 * MIB);
+        assert_eq!(told(room.take(&mine, &[at("g", 20)].into())), "");
+        assert!(!room.is_refused(&mine) && room.namespaces["a"] == 20 * MIB);
+        room.give_back(&mine);
+        assert!(room.held.is_empty() && room.namespaces.is_empty() && room.gateways.is_empty());
     }
 
     #[test]

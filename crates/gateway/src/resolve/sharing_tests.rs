@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ferry_client::ObjectKey;
 use serde_json::{Value, json};
 
 use super::incremental::Incremental;
@@ -98,7 +99,7 @@ fn a_route_is_attached_to_a_listener_once() {
     let hosts = ["*.com".to_owned(), "a.com".to_owned(), "A.com".to_owned()];
     objects.http_routes.push(route("n", "r", parents, &hosts, 2));
     let resolved = resolved(&objects, &settings());
-    let gateway = super::ObjectKey::new("n", "g");
+    let gateway = ObjectKey::new("n", "g");
     assert_eq!((resolved.attached(&gateway, 0), resolved.attached(&gateway, 1)), (1, 1));
     let attachment = resolved.routes.values().next().unwrap();
     assert_eq!((attachment.parents.len(), attachment.placed.len(), attachment.placed[0].hosts.len()), (4, 2, 2));
@@ -149,6 +150,74 @@ fn a_namespace_has_so_much_of_a_gateway_and_leaves_the_rest() {
     assert_eq!(update.unwrap().status["parents"][0]["conditions"][0]["reason"], "TooManyRules");
 }
 
+/// It was served no more at all.
+#[test]
+fn a_route_that_outgrows_its_room_is_served_as_it_was() {
+    let objects = with_gateway(listeners(64));
+    let parent = json!([{ "name": "g", "namespace": "n" }]);
+    let hosts: Vec<_> = (0..16).map(|host| format!("h{host}.a.com")).collect();
+    let of = |route: &Arc<HTTPRoute>| Changed::Http(key(&route.metadata), Some(route.clone()));
+    let make = |name: &str, uid: &str, rules: usize| {
+        let mut made = (*route("greedy", name, parent.clone(), &hosts, rules)).clone();
+        made.metadata.uid = Some(uid.to_owned());
+        Arc::new(made)
+    };
+    let others: Vec<_> = (0..1000).map(|number| make(&format!("r{number:04}"), "1", 1)).collect();
+    let mut incremental = Incremental::new(settings());
+    let basics = objects.classes.iter().map(|one| Changed::Class(key(&one.metadata), Some(one.clone())));
+    let gateways = objects.gateways.iter().map(|one| Changed::Gateway(key(&one.metadata), Some(one.clone())));
+    let mine = make("mine", "1", 1);
+    incremental.apply(basics.chain(gateways).chain([of(&mine)]).collect::<Vec<_>>());
+    incremental.apply(others.iter().map(of).collect::<Vec<_>>());
+    let served = |incremental: &Incremental| {
+        let table = all_tables(incremental.resolved()).next().expect("a port");
+        let of_host = table.listeners[0].http.of_host("h3.a.com");
+        of_host.iter().filter(|entry| entry.rule.route.ends_with("greedy/mine")).count()
+    };
+    assert_eq!(served(&incremental), 1);
+
+    // Twice: the form that was refused is not the one that is kept.
+    for rules in [4000, 3000] {
+        incremental.apply([of(&make("mine", "1", rules))]);
+        let told = refusal(incremental.resolved(), &mine);
+        assert!(
+            told.starts_with("TooManyRules: the routes of namespace greedy would take more than 64 MiB; "),
+            "{told}"
+        );
+        assert!(told.ends_with("the form of the route that was accepted last is served"), "{told}");
+        assert_eq!(served(&incremental), 1);
+    }
+    // It keeps its room against those who wait, and what it refers to is followed.
+    assert!(others.iter().any(|other| !refusal(incremental.resolved(), other).is_empty()));
+    let effect = incremental.apply([Changed::Service(key(&mine.metadata), None)]);
+    assert!(!effect.tables);
+    let service =
+        read(json!({ "metadata": { "name": "s", "namespace": "greedy" }, "spec": { "ports": [{ "port": 80 }] } }));
+    assert!(incremental.apply([Changed::Service(ObjectKey::new("greedy", "s"), Some(service))]).tables);
+    assert_eq!(served(&incremental), 1);
+    let neighbour = route("other", "r", parent.clone(), &hosts, 16);
+    incremental.apply([of(&neighbour)]);
+    assert_eq!(refusal(incremental.resolved(), &neighbour), "");
+    // Another Gateway's listeners are not where its own were.
+    let fewer = objects.gateways.iter().map(|one| {
+        let mut gateway = (**one).clone();
+        gateway.spec.listeners.remove(0);
+        Changed::Gateway(key(&gateway.metadata), Some(Arc::new(gateway)))
+    });
+    incremental.apply(fewer.collect::<Vec<_>>());
+    assert_eq!(served(&incremental), 1);
+
+    // As soon as there is room, it is served as it is.
+    incremental.apply(others.iter().map(|other| Changed::Http(key(&other.metadata), None)).collect::<Vec<_>>());
+    assert_eq!((served(&incremental), refusal(incremental.resolved(), &mine)), (3000, String::new()));
+
+    // One that has only its name gets nothing of it.
+    incremental.apply(others.iter().map(of).collect::<Vec<_>>());
+    incremental.apply([of(&make("mine", "2", 4000))]);
+    assert!(refusal(incremental.resolved(), &mine).ends_with("more than 64 MiB"));
+    assert_eq!(served(&incremental), 0);
+}
+
 /// All were compared with each other, also those beyond the limit, and those took routes.
 #[test]
 fn listeners_beyond_the_limit_cost_nothing() {
@@ -184,7 +253,7 @@ fn what_an_ingress_says_of_all_its_paths_is_there_once() {
     let users: String = (0..50_000).map(|n| format!("user{n}:{{SHA}}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n")).collect();
     let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, users);
     let secret = json!({ "metadata": { "name": "users", "namespace": "n" }, "data": { "auth": encoded } });
-    objects.secrets.insert(super::ObjectKey::new("n", "users"), read(secret));
+    objects.secrets.insert(ObjectKey::new("n", "users"), read(secret));
     let ranges: Vec<_> = (0..10_000).map(|n| format!("10.{}.{}.0/25", n / 256, n % 256)).collect();
     let hosts: Vec<_> = (0..4000).map(|n| format!("h{n}.a.com")).collect();
     let backend = json!({ "service": { "name": "s", "port": { "number": 80 } } });
@@ -334,7 +403,7 @@ fn certificates_and_policies_are_looked_at_once() {
     let made = rcgen::generate_simple_self_signed(["a.com".to_owned()]).expect("a certificate");
     let bundle = made.cert.pem().repeat(500);
     let map = json!({ "metadata": { "name": "ca", "namespace": "n" }, "data": { "ca.crt": bundle } });
-    objects.config_maps.insert(super::ObjectKey::new("n", "ca"), read(map));
+    objects.config_maps.insert(ObjectKey::new("n", "ca"), read(map));
     let policy = |number: usize, refs: usize| {
         let ca = json!({ "group": "", "kind": "ConfigMap", "name": "ca" });
         read(json!({

@@ -29,11 +29,19 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Takes the route in if there is room for it. If there is none, the attachment says so and has nothing to put anywhere.
-    pub fn admit(&mut self, id: &Id, attachment: &mut Attachment) {
-        if let Err(problem) = self.room.take(id, &attachment.weights) {
-            attachment.refuse(&problem);
-        }
+    /// Takes the route in if there is room for it. If there is none, the attachment says so and has what `last` makes of the form
+    /// of the route that was accepted last, or nothing to put anywhere. Whether the route is taken in.
+    pub fn admit(&mut self, id: &Id, attachment: &mut Attachment, last: impl FnOnce() -> Option<Attachment>) -> bool {
+        let Err(problem) = self.room.take(id, &attachment.weights) else { return true };
+        let last = last().unwrap_or_default();
+        let is_kept = self.room.keep(id, &last.weights) && !last.placed.is_empty();
+        attachment.refuse(&problem, is_kept.then_some(last));
+        false
+    }
+
+    /// Whether there was no room for the route as it is.
+    pub fn is_refused(&self, id: &Id) -> bool {
+        self.room.is_refused(id)
     }
 
     /// The route has no place any more.

@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::attach::{self, Reads};
+use super::super::attach::{self, AnyRoute, Reads};
 use super::super::objects::{Id, key};
 use super::super::{GatewayState, Resolved, ingress};
 use super::Incremental;
@@ -134,7 +134,32 @@ fn reindex(readers: &mut Readers, id: &Id, old: BTreeSet<Reads>, now: BTreeSet<R
     }
 }
 
+fn reads(of: Option<&AnyRoute>, kind: &'static str) -> BTreeSet<Reads> {
+    of.map(|one| one.route(kind).reads()).unwrap_or_default()
+}
+
 impl Incremental {
+    /// Notes what a route is made from now, and its old form: there may be no room for the new one.
+    fn reread(&mut self, id: &Id, old: Option<AnyRoute>, now: Option<AnyRoute>, is_same: bool) {
+        let (kept, kind) = (self.accepted.remove(id), id.kind);
+        let before = &reads(old.as_ref(), kind) | &reads(kept.as_ref(), kind);
+        let accepted = match kept {
+            None if !self.resolved.tables.is_refused(id) => old,
+            kept => kept,
+        };
+        let accepted = accepted.filter(|_| is_same);
+        let after = &reads(now.as_ref(), kind) | &reads(accepted.as_ref(), kind);
+        self.accepted.extend(accepted.map(|route| (id.clone(), route)));
+        reindex(&mut self.readers, id, before, after);
+    }
+
+    /// An old form of a route is not needed any more.
+    pub(super) fn let_go(&mut self, id: &Id, last: &AnyRoute) {
+        let now = attach::find(&self.objects, id).map(|route| route.reads()).unwrap_or_default();
+        let before = &now | &last.route(id.kind).reads();
+        reindex(&mut self.readers, id, before, now);
+    }
+
     /// Takes over the object, and notes what it affects.
     pub(super) fn take(&mut self, change: Changed, dirty: &mut Dirty) {
         macro_rules! route {
@@ -143,10 +168,10 @@ impl Incremental {
                 let old = self.objects.$field.set(&id.key, $now);
                 let now = self.objects.$field.get(&id.key).cloned();
                 if differs(&old, &now, |route| (&route.metadata, &route.spec)) {
-                    let reads = |of: &Now<$type>| {
-                        of.as_ref().map(|one| attach::Named::route(&**one, $kind).reads()).unwrap_or_default()
-                    };
-                    reindex(&mut self.readers, &id, reads(&old), reads(&now));
+                    let any = |of: Now<$type>| of.map(|one| one as AnyRoute);
+                    let is_same =
+                        old.as_ref().map(|old| &old.metadata.uid) == now.as_ref().map(|now| &now.metadata.uid);
+                    self.reread(&id, any(old), any(now), is_same);
                     dirty.routes.insert(id.clone());
                 }
                 dirty.statuses.insert(id);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ferry_client::ObjectKey;
 
-use super::attach::{self, Attachment, Reads};
+use super::attach::{self, AnyRoute, Attachment, Reads};
 use super::backends::{Backends, Known};
 use super::certificates::Certificates;
 use super::conditions::Problem;
@@ -33,6 +33,9 @@ pub struct Incremental {
     readers: HashMap<Reads, BTreeSet<Arc<Id>>>,
     /// The Service of each EndpointSlice.
     service_of: HashMap<ObjectKey, ObjectKey>,
+    /// The forms of routes that were accepted last, for routes that have grown out of their room, and for those that are just being
+    /// changed.
+    accepted: HashMap<Id, AnyRoute>,
 }
 
 /// What changes came to.
@@ -56,6 +59,7 @@ impl Incremental {
             known: Known::default(),
             readers: HashMap::new(),
             service_of: HashMap::new(),
+            accepted: HashMap::new(),
         }
     }
 
@@ -210,13 +214,20 @@ impl Incremental {
         let backends = Backends::new(&self.objects, &self.certificates, policies, &self.known);
         // The old one is there until the new one is made: backends that both have stay the same.
         let new = attach::find(&self.objects, &id).map(|route| attach::attach(&backends, gateways, route));
+        let mut is_over = true;
         if let Some(mut new) = new.filter(|new| !new.parents.is_empty()) {
-            tables.admit(&id, &mut new);
+            let accepted = self.accepted.get(&id);
+            let last = || accepted.map(|last| attach::attach(&backends, gateways, last.route(id.kind)));
+            is_over = tables.admit(&id, &mut new, last);
             reach(&new, true);
             new.placed.iter().for_each(|placed| tables.insert(placed));
             routes.insert(name.unwrap_or_else(|| Arc::new(id.clone())), new);
         } else {
             tables.release(&id);
+        }
+        // Nobody goes back to it any more.
+        if is_over && let Some(last) = self.accepted.remove(&id) {
+            self.let_go(&id, &last);
         }
         dirty.statuses.insert(id);
     }
