@@ -14,8 +14,8 @@ use crate::resources::CONFIG_MAPS;
 /// Where they are written: a key per node, and the time of its removal.
 pub const REMOVED_NODES: (&str, &str) = ("kube-system", "ferry-removed-nodes");
 
-/// What a node's certificates are called before the node's name: its kubelet's and its proxy's.
-const PREFIXES: [&str; 2] = ["system:node:", "ferry:node-proxy:"];
+/// What a node's certificates are called before the node's name: its kubelet's, its proxy's and its gateway's.
+const PREFIXES: [&str; 3] = ["system:node:", "ferry:node-proxy:", "ferry:node-gateway:"];
 
 /// The signer's certificates begin so many seconds before they are made: clocks differ.
 const BACKDATE: i64 = 300;
@@ -78,6 +78,7 @@ mod tests {
         for (name, not_before, expected) in [
             ("system:node:a", old, true),
             ("ferry:node-proxy:a", old, true),
+            ("ferry:node-gateway:a", old, true),
             ("system:node:a", new, false),
             ("system:node:ab", old, false),
             ("system:node:b", old, false),

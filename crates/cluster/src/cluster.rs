@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 
 use crate::config::{ClusterConfig, NodeConfig};
 use crate::control_plane::ControlPlane;
-use crate::fleet::{self, node};
+use crate::fleet::{self, node, told};
 use crate::process::Lock;
 use crate::{folders, gateway, pki_plan, quorum, signals};
 
@@ -82,10 +82,11 @@ pub async fn run(mut config: ClusterConfig, node_runtime: Handle) -> Result<()> 
             async { if config.state.is_shared() { Ok(()) } else { control_plane.start(&informers, &led_tasks).await } },
             start_node(&config, &door, &pki, &renewals, &informers, &node_tasks),
         )?;
-        if let Some(gateway) = config.gateway.clone() {
+        let node_client = door.client(node_user(&config));
+        let reports = told::gateway(&config.node.node_name, node_client, &node_tasks);
+        if let Some(gateway) = config.node.gateway.clone() {
             let client = door.client(UserInfo::new(gateway::user(), &[]));
-            let shared = (!config.state.is_shared()).then_some(&informers);
-            gateway::start(gateway, client, shared, &node_tasks);
+            gateway::start_on_server(gateway, client, &informers, config.state.is_shared(), reports, &node_tasks);
         }
         progress.say("node");
         progress.done(&config);
@@ -173,6 +174,11 @@ async fn open_front_door(
     Ok(door)
 }
 
+/// The kubelet of this machine.
+fn node_user(config: &ClusterConfig) -> UserInfo {
+    UserInfo::new(format!("system:node:{}", config.node.node_name), &["system:nodes"])
+}
+
 /// The node of this machine: its kubelet's certificates are made here, its clients enter the API server without sockets.
 async fn start_node(
     cluster: &ClusterConfig,
@@ -183,7 +189,7 @@ async fn start_node(
     tasks: &Tasks,
 ) -> Result<()> {
     let config = &cluster.node;
-    let user = UserInfo::new(format!("system:node:{}", config.node_name), &["system:nodes"]);
+    let user = node_user(cluster);
     let serving = renewals.leaf(pki_plan::kubelet_serving(config))?;
     let identity = node::Identity {
         kubelet: door.client(user),
@@ -200,7 +206,8 @@ async fn publish(config: &ClusterConfig, door: &FrontDoor, pki: &Pki) -> Result<
     let admin = door.client(UserInfo::new("system:apiserver", &[MASTERS]));
     let server = format!("https://{}", config.advertised());
     let settings = fleet::settings::Settings::of(&config.node.cluster);
-    fleet::publish::publish(&admin, &server, pki.ca_certificate(), &settings).await
+    let has_gateway = config.node.gateway.is_some();
+    fleet::publish::publish(&admin, &server, pki.ca_certificate(), &settings, has_gateway).await
 }
 
 /// Lines for whoever started this process; nobody may be listening any more.

@@ -73,6 +73,8 @@ pub struct NodeConfig {
     pub container_runtime: ContainerRuntime,
     pub kubelet: KubeletConfig,
     pub proxy: ProxyConfig,
+    /// None: this machine serves no Gateways.
+    pub gateway: Option<ferry_gateway::Config>,
     pub cluster: ClusterSettings,
 }
 
@@ -192,6 +194,7 @@ impl NodeConfig {
                 &options.nodeport_addresses,
                 &node_ips,
             )?,
+            gateway: options.gateway.gateway.then(|| options.gateway.serving.config(node_ip)),
             node_ip,
             node_ips,
             labels: labels::pairs("node-label", &options.node_label)?,
@@ -260,8 +263,6 @@ pub struct ClusterConfig {
     pub bind_address: IpAddr,
     pub secure_port: u16,
     pub server: ServerOptions,
-    /// None: this machine serves no Gateways.
-    pub gateway: Option<ferry_gateway::Config>,
     /// What the process was started with: servers that join get it, and `/flagz` shows it.
     pub command_line: CommandLine,
 }
@@ -312,7 +313,6 @@ impl ClusterConfig {
             false => options.bind_address,
         };
         let node = NodeConfig::check(&options.node, settings)?;
-        let node_ip = node.node_ip;
         Ok(Self {
             state: StorageBackend::check(&options.etcd, &node.data_dir)?,
             member: MemberConfig {
@@ -326,7 +326,6 @@ impl ClusterConfig {
             bind_address,
             secure_port: options.secure_port,
             server: options.server.clone(),
-            gateway: options.gateway.gateway.then(|| options.gateway.serving.config(node_ip)),
             command_line,
         })
     }

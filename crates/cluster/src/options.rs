@@ -71,6 +71,8 @@ pub struct NodeOptions {
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
     #[command(flatten)]
+    pub gateway: crate::gateway::GatewayFlags,
+    #[command(flatten)]
     pub kubelet: KubeletOptions,
 }
 
@@ -113,8 +115,6 @@ pub struct ClusterOptions {
     /// The image that holds a pod's namespaces.
     #[arg(long, default_value = "registry.k8s.io/pause:3.10")]
     pub pause_image: String,
-    #[command(flatten)]
-    pub gateway: crate::gateway::GatewayFlags,
     #[command(flatten)]
     pub server: ServerOptions,
 }

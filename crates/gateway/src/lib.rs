@@ -6,11 +6,16 @@
 //! that differ are written (`statuses`). `serve` speaks
 //! HTTP/1.1 and HTTP/2, ends or passes on TLS, and carries TCP and UDP, straight to the endpoints of Services.
 //!
+//! Every machine of a cluster does all of this for itself. One of them leads ([`Role`]): it gives Gateways their addresses, writes
+//! the statuses, and hands keys (`keys`) to those that may not read Secrets. The others follow the statuses.
+//!
 //! Must not depend on any server-side crate.
 
 pub mod api;
 pub mod convert;
 pub mod crd;
+mod definitions;
+mod keys;
 mod resolve;
 mod serve;
 mod sources;
@@ -27,6 +32,7 @@ use std::path::PathBuf;
 use ferry_client::{Informers, Recorder};
 use ferry_tasks::Tasks;
 use kube::Client;
+use tokio::sync::watch;
 
 /// What GatewayClasses of this controller name.
 pub const CONTROLLER: &str = "ferry.dev/gateway-controller";
@@ -100,13 +106,46 @@ pub struct Config {
     pub access_log: Option<PathBuf>,
 }
 
+/// Where the copies of keys are that joined nodes serve with.
+pub const KEYS_NAMESPACE: &str = keys::NAMESPACE;
+/// The annotation of a Node with what the gateway there tells.
+pub const SERVES: &str = resolve::SERVES;
+
+/// Where the keys of listeners come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Secrets themselves, of all namespaces.
+    All,
+    /// The copies that whoever leads makes of what is in use.
+    Handed,
+}
+
+/// What this process is among those that serve the Gateways of a cluster.
+pub struct Role {
+    /// Whether it is the one that gives Gateways their addresses and writes statuses, from now on.
+    pub leads: watch::Receiver<bool>,
+    pub keys: Keys,
+    /// Whether there may be other machines that serve.
+    pub has_company: bool,
+    /// Gets what the others have to know of this one: the value of the annotation [`SERVES`].
+    pub report: watch::Sender<Option<String>>,
+}
+
+impl Role {
+    /// Nobody else serves, and nobody else writes statuses.
+    pub fn alone() -> Self {
+        let (leads, report) = (watch::channel(true).1, watch::channel(None).0);
+        Self { leads, keys: Keys::All, has_company: false, report }
+    }
+}
+
 /// Follows the cluster until `tasks` stops. `client` is the gateway's own identity; `shared` are informers of Services,
-/// EndpointSlices and Namespaces, which others may hold as well.
-pub fn start(config: Config, client: Client, shared: &Informers, recorder: Recorder, tasks: &Tasks) {
+/// EndpointSlices, Namespaces and Nodes, which others may hold as well.
+pub fn start(config: Config, client: Client, shared: &Informers, role: Role, recorder: Recorder, tasks: &Tasks) {
     let tasks = tasks.child("gateway");
     let (group, shared) = (tasks.clone(), shared.clone());
     tasks.spawn_critical_once("gateway", async move {
-        sync::run(config, client, &shared, recorder, &group).await;
+        sync::run(config, client, &shared, role, recorder, &group).await;
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferry_client::informer::Cached;
 use ferry_client::{Api, Informer, Informers, ObjectKey, Selection};
 use ferry_tasks::Tasks;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use kube::{Client, Resource};
@@ -17,7 +17,9 @@ use crate::api::{
     BackendTLSPolicy, GRPCRoute, Gateway, GatewayClass, HTTPRoute, ListenerSet, ReferenceGrant, TCPRoute, TLSRoute,
     UDPRoute,
 };
+use crate::keys;
 use crate::resolve::{Changed, Id};
+use crate::{Keys, Role};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -51,9 +53,7 @@ where
     if served.iter().any(|kind| *kind == K::kind(&())) {
         return Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim);
     }
-    let informer = Informer::detached();
-    informer.mark_synced();
-    informer
+    nothing()
 }
 
 /// Nobody here asks for more of the metadata of objects of which there may be many.
@@ -93,6 +93,8 @@ macro_rules! sources {
     ($($field:ident: $type:ident as $changed:ident,)*) => {
         pub struct Sources {
             $($field: Informer<$type>,)*
+            /// Copies of Secrets and ConfigMaps, where this process may not read those themselves.
+            handed: Option<Informer<Secret>>,
         }
 
         impl Sources {
@@ -105,10 +107,19 @@ macro_rules! sources {
                         mailbox.put(Id { key: ObjectKey::of(&**change.object()), kind: stringify!($type) });
                     });
                 )*
+                if let Some(handed) = &self.handed {
+                    handed.synced().await;
+                    let mailbox = changed.clone();
+                    handed.on_change(move |change| keys::of(change.object()).into_iter().for_each(|id| mailbox.put(id)));
+                }
             }
 
             /// An object as it is now.
             pub fn read(&self, id: &Id) -> Option<Changed> {
+                if let Some(handed) = self.handed.as_ref().filter(|_| matches!(id.kind, "Secret" | "ConfigMap")) {
+                    let name = ObjectKey::new(keys::NAMESPACE, keys::name(id.kind, &id.key));
+                    return Some(keys::read(id, handed.get_key(&name)));
+                }
                 $(
                     if id.kind == stringify!($type) {
                         return Some(Changed::$changed(id.key.clone(), self.$field.get_key(&id.key)));
@@ -138,10 +149,25 @@ sources! {
     secrets: Secret as Secret,
     config_maps: ConfigMap as ConfigMap,
     namespaces: Namespace as Namespace,
+    nodes: Node as Node,
+}
+
+/// Of a kind of which nothing is followed, there is nothing.
+fn nothing<K: Cached>() -> Informer<K> {
+    let informer = Informer::detached();
+    informer.mark_synced();
+    informer
 }
 
 impl Sources {
-    pub fn start(client: &Client, shared: &Informers, tasks: &Tasks, served: &[String]) -> Self {
+    pub fn start(
+        client: &Client,
+        shared: &Informers,
+        ingress_classes: Informer<IngressClass>,
+        role: &Role,
+        tasks: &Tasks,
+        served: &[String],
+    ) -> Self {
         macro_rules! of_routes {
             ($type:ident) => {
                 of_kind(client, tasks, served, |route: &mut $type| {
@@ -150,6 +176,18 @@ impl Sources {
                 })
             };
         }
+        let (secrets, config_maps, handed) = match role.keys {
+            Keys::All => (
+                Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim_secret),
+                Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim_config_map),
+                None,
+            ),
+            Keys::Handed => {
+                let copies = Api::namespaced(client.clone(), keys::NAMESPACE);
+                let handed = Informer::trimmed(copies, tasks, Selection::default(), keys::trim);
+                (nothing(), nothing(), Some(handed))
+            }
+        };
         Self {
             classes: of_kind(client, tasks, served, trim),
             gateways: of_kind(client, tasks, served, trim),
@@ -162,12 +200,27 @@ impl Sources {
             grants: of_kind(client, tasks, served, trim),
             policies: of_kind(client, tasks, served, trim),
             ingresses: Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim),
-            ingress_classes: Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim),
+            ingress_classes,
             services: shared.of(),
             slices: shared.of(),
             namespaces: shared.of(),
-            secrets: Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim_secret),
-            config_maps: Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim_config_map),
+            nodes: if role.has_company { shared.of() } else { nothing() },
+            secrets,
+            config_maps,
+            handed,
         }
     }
+
+    /// A Secret as it is now.
+    pub fn secret(&self, key: &ObjectKey) -> Option<Arc<Secret>> {
+        self.secrets.get_key(key)
+    }
+
+    pub fn config_map(&self, key: &ObjectKey) -> Option<Arc<ConfigMap>> {
+        self.config_maps.get_key(key)
+    }
+}
+
+pub fn ingress_classes(client: &Client, tasks: &Tasks) -> Informer<IngressClass> {
+    Informer::trimmed(Api::all(client.clone()), tasks, Selection::default(), trim)
 }

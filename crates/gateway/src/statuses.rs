@@ -61,6 +61,11 @@ impl Statuses {
         }
     }
 
+    /// What waits is written by somebody else now, if at all.
+    pub fn clear(&self) {
+        self.0.updates.lock().clear();
+    }
+
     /// These objects have come from the informers.
     pub fn seen(&self, ids: &HashSet<Id>) {
         let mut written = self.0.written.lock();

@@ -8,20 +8,19 @@ use ferry_client::{EventType, Informers, Recorder, write};
 use ferry_tasks::Tasks;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use serde_json::json;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
 use crate::api::GROUP;
+use crate::definitions::{self, prepare};
+use crate::keys::{self, Copies};
 use crate::resolve::status::{self, Bound};
-use crate::resolve::{Incremental, Settings, system_authorities};
+use crate::resolve::{Changed, Incremental, Report, Settings, in_use, system_authorities};
 use crate::serve::{AccessLog, Shared, Sockets};
-use crate::sources::{Mailbox, Sources};
+use crate::sources::{Mailbox, Sources, ingress_classes};
 use crate::statuses::Statuses;
-use crate::{CLASS, CONTROLLER, Config, INGRESS_CONTROLLER, crd};
+use crate::{Config, Keys, Role};
 
-const RETRY: Duration = Duration::from_secs(1);
-const SOON: Duration = Duration::from_millis(100);
 /// A port that is in use may become free without a word.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// What no table has any more is forgotten so long after a change, with what follows until then.
@@ -29,9 +28,10 @@ const FORGET: Duration = Duration::from_secs(5);
 /// Events that are remembered so that they are not told again.
 const MOST_TOLD: usize = 10_000;
 
-pub async fn run(config: Config, client: Client, informers: &Informers, recorder: Recorder, tasks: &Tasks) {
-    let served = prepare(&client).await;
-    let sources = Sources::start(&client, informers, tasks, &served);
+pub async fn run(config: Config, client: Client, informers: &Informers, role: Role, recorder: Recorder, tasks: &Tasks) {
+    let classes = ingress_classes(&client, tasks);
+    let (served, is_prepared) = definitions::ready(&client, &classes, &role.leads).await;
+    let sources = Sources::start(&client, informers, classes, &role, tasks, &served);
     let changed = Arc::new(Mailbox::default());
     sources.synced(&changed).await;
     let access_log = match &config.access_log {
@@ -48,12 +48,14 @@ pub async fn run(config: Config, client: Client, informers: &Informers, recorder
     if let Some(address) = config.metrics_bind_address {
         crate::serve::serve_metrics(address, &shared);
     }
-    let settings = Settings { addresses: config.addresses.clone(), system_authorities: system_authorities() };
+    let settings =
+        Settings { addresses: config.addresses.clone(), system_authorities: system_authorities(), leads: false };
     let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
     let alias = settings.addresses.first().filter(|first| **first != loopback).map(|first| (*first, loopback));
     let mut controller = Loop {
         sockets: Sockets::new(shared.clone(), alias),
         statuses: Statuses::start(&client, &changed, tasks),
+        copies: Copies::start(&client, tasks),
         incremental: Incremental::new(settings),
         bound: Bound::new(),
         told: HashSet::new(),
@@ -63,6 +65,10 @@ pub async fn run(config: Config, client: Client, informers: &Informers, recorder
         changed,
         shared,
         recorder,
+        is_prepared,
+        role,
+        client,
+        tasks: tasks.clone(),
     };
     loop {
         off_the_worker(|| controller.turn());
@@ -85,7 +91,13 @@ struct Loop {
     shared: Arc<Shared>,
     sockets: Sockets,
     statuses: Statuses,
+    copies: Copies,
     recorder: Recorder,
+    role: Role,
+    client: Client,
+    tasks: Tasks,
+    /// This process has made definitions and classes.
+    is_prepared: bool,
     bound: Bound,
     /// Events that were told.
     told: HashSet<(Option<String>, &'static str, String)>,
@@ -100,10 +112,20 @@ impl Loop {
     fn turn(&mut self) {
         let ids = self.changed.take();
         self.statuses.seen(&ids);
-        let mut effect = self.incremental.apply(ids.iter().filter_map(|id| self.sources.read(id)));
+        let mut changes: Vec<_> = ids.iter().filter_map(|id| self.sources.read(id)).collect();
+        let leads = *self.role.leads.borrow_and_update();
+        let is_new = leads != self.incremental.settings().leads;
+        if is_new {
+            changes.push(Changed::Leads(leads));
+            self.led(leads);
+        }
+        let mut effect = self.incremental.apply(changes);
         let is_due = |time: Option<Instant>| time.is_some_and(|time| time <= Instant::now());
         if effect.tables || is_due(self.look_again) {
             self.serve(&mut effect.statuses);
+            self.report();
+        } else if self.role.report.borrow().is_none() {
+            self.report();
         }
         // Connections to endpoints that are none any more end, whether or not any table is another one.
         if effect.endpoints_left {
@@ -116,12 +138,63 @@ impl Loop {
             self.sockets.forget();
             self.incremental.forget();
         }
+        if !leads {
+            return;
+        }
         if !effect.statuses.is_empty() {
             let (incremental, now) = (&self.incremental, now());
             let (objects, resolved) = (incremental.objects(), incremental.resolved());
             let update = |id| status::update(objects, resolved, &self.bound, incremental.settings(), id, &now);
             self.statuses.write(effect.statuses.iter().filter_map(update));
         }
+        if effect.tables || effect.machines || is_new {
+            self.warn();
+        }
+        if effect.keys || is_new {
+            self.hand_over();
+        }
+        if ids.iter().any(|id| id.kind == "Secret" && id.key.namespace == keys::NAMESPACE) {
+            self.copies.look();
+        }
+    }
+
+    /// It leads from now on, or does not any more.
+    fn led(&mut self, leads: bool) {
+        self.told.clear();
+        if leads && !std::mem::replace(&mut self.is_prepared, true) {
+            // The definitions that are there may be of an older release.
+            let client = self.client.clone();
+            self.tasks.spawn_until_stopped("gateway definitions", async move { drop(prepare(&client).await) });
+        }
+        if !leads {
+            self.statuses.clear();
+            self.copies.want(None);
+        }
+    }
+
+    /// Tells the others what this machine serves.
+    fn report(&self) {
+        let needs_keys = self.role.keys == Keys::Handed;
+        let report = Report::new(&self.incremental.settings().addresses, needs_keys, &self.bound).text();
+        self.role.report.send_if_modified(|known| {
+            let is_other = known.as_ref() != Some(&report);
+            *known = Some(report);
+            is_other
+        });
+    }
+
+    /// Nodes get the keys that are in use.
+    fn hand_over(&self) {
+        let (objects, resolved) = (self.incremental.objects(), self.incremental.resolved());
+        let mut copies = std::collections::BTreeMap::new();
+        if objects.machines.need_keys() {
+            for (source, parts) in in_use(objects, resolved) {
+                let (secret, map) = (self.sources.secret(&source.key), self.sources.config_map(&source.key));
+                let copy = keys::copy(&source, parts, secret.as_deref(), map.as_deref());
+                copies.extend(copy.map(|copy| (keys::name(source.kind, &source.key), copy)));
+            }
+        }
+        self.copies.want(Some(copies));
     }
 
     fn serve(&mut self, statuses: &mut std::collections::BTreeSet<crate::resolve::Id>) {
@@ -133,7 +206,6 @@ impl Loop {
         let is_short = self.bound.iter().any(|((_, port, _), outcome)| outcome.as_ref().ok() != Some(port));
         self.look_again = is_short.then(|| Instant::now() + LOOK_AGAIN);
         self.forget.get_or_insert_with(|| Instant::now() + FORGET);
-        self.warn();
     }
 
     fn warn(&mut self) {
@@ -156,12 +228,12 @@ impl Loop {
         }
     }
 
-    async fn wait(&self) {
-        match [self.look_again, self.forget].into_iter().flatten().min() {
-            None => self.changed.changed().await,
-            Some(time) => {
-                let _ = tokio::time::timeout_at(time, self.changed.changed()).await;
-            }
+    async fn wait(&mut self) {
+        let due = [self.look_again, self.forget].into_iter().flatten().min();
+        tokio::select! {
+            () = self.changed.changed() => {}
+            Ok(()) = self.role.leads.changed() => {}
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
         }
     }
 }
@@ -169,62 +241,4 @@ impl Loop {
 fn now() -> String {
     let time = write::now();
     time.0.to_string()
-}
-
-/// Definitions and classes are there when this returns; gives the kinds that the server has.
-async fn prepare(client: &Client) -> Vec<String> {
-    let mut tries = 100;
-    loop {
-        let prepared = async {
-            let expected = crd::install(client).await?;
-            make_classes(client).await?;
-            Ok::<_, kube::Error>((expected, crd::served(client).await?))
-        };
-        match prepared.await {
-            Ok((expected, served)) => {
-                let missing: Vec<_> = expected.into_iter().filter(|kind| !served.contains(kind)).collect();
-                // Definitions take a moment. Somebody else's may never have the version that is read here.
-                if missing.is_empty() || tries == 0 {
-                    return served;
-                }
-                tries -= 1;
-                tokio::time::sleep(SOON).await;
-            }
-            Err(error) => {
-                tracing::info!("the gateway waits for its definitions: {}", write::short(&error));
-                tokio::time::sleep(RETRY).await;
-            }
-        }
-    }
-}
-
-async fn make_classes(client: &Client) -> Result<(), kube::Error> {
-    let labels = json!({ "app.kubernetes.io/managed-by": "ferry" });
-    let classes = [
-        (
-            format!("/apis/{GROUP}/v1/gatewayclasses"),
-            json!({
-                "apiVersion": format!("{GROUP}/v1"), "kind": "GatewayClass",
-                "metadata": { "name": CLASS, "labels": labels },
-                "spec": { "controllerName": CONTROLLER },
-            }),
-        ),
-        (
-            "/apis/networking.k8s.io/v1/ingressclasses".to_owned(),
-            json!({
-                "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
-                "metadata": { "name": CLASS, "labels": labels },
-                "spec": { "controller": INGRESS_CONTROLLER },
-            }),
-        ),
-    ];
-    for (path, class) in classes {
-        let body = serde_json::to_vec(&class).map_err(kube::Error::SerdeError)?;
-        let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json").body(body);
-        match write::send(client, request.map_err(kube::Error::HttpError)?).await {
-            Err(error) if !write::is_already_exists(&error) => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }

@@ -76,7 +76,8 @@ pub fn add_certificate(objects: &mut Objects, name: &str, hosts: &[&str]) -> rus
 pub fn settings() -> Settings {
     let [a, b] = rand::random::<[u8; 2]>();
     let address = IpAddr::from([127, 80, a, b.clamp(1, 254)]);
-    Settings { addresses: vec![address], system_authorities: Arc::new(crate::resolve::Authority::new(&[])) }
+    let system_authorities = Arc::new(crate::resolve::Authority::new(&[]));
+    Settings { addresses: vec![address], system_authorities, leads: true }
 }
 
 pub fn resolved(objects: &Objects, settings: &Settings) -> Resolved {

@@ -1,5 +1,5 @@
 //! Which certificates nodes of Ferry's get without an administrator: a kubelet's serving certificate for its own name and
-//! addresses, and a client certificate for its proxy. Upstream leaves both to others. `judge` is pure.
+//! addresses, and client certificates for its proxy and its gateway. Upstream leaves both to others. `judge` is pure.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use kube::api::PostParams;
 
-use super::certificates::{CLIENT, KUBELET_SERVING, PROXIES, PROXY};
+use super::certificates::{CLIENT, GATEWAY, GATEWAYS, KUBELET_SERVING, PROXIES, PROXY};
 use super::servers;
 use crate::ranges::Ranges;
 
@@ -164,11 +164,17 @@ fn judge(request: &NodeRequest<'_>, nodes: &[Arc<Node>], taken: &Taken) -> Optio
                 && request.addresses.iter().all(is_own_address))
             .then_some("Auto approving the serving certificate of a kubelet for its own name and addresses.")
         }
-        CLIENT => (request.common_name.strip_prefix(PROXY) == Some(name)
-            && request.organizations == [PROXIES]
-            && request.names.is_empty()
-            && request.addresses.is_empty())
-        .then_some("Auto approving the client certificate of a node's own proxy."),
+        CLIENT => {
+            let is = |prefix: &str, group: &str| {
+                request.common_name.strip_prefix(prefix) == Some(name) && request.organizations == [group]
+            };
+            let message = match () {
+                () if is(PROXY, PROXIES) => "Auto approving the client certificate of a node's own proxy.",
+                () if is(GATEWAY, GATEWAYS) => "Auto approving the client certificate of a node's own gateway.",
+                () => return None,
+            };
+            (request.names.is_empty() && request.addresses.is_empty()).then_some(message)
+        }
         _ => None,
     }
 }
@@ -279,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_has_its_nodes_name() {
+    fn a_proxy_and_a_gateway_have_their_nodes_name() {
         let group = ["system:nodes".to_owned()];
-        let proxies = [PROXIES.to_owned()];
+        let (proxies, gateways) = ([PROXIES.to_owned()], [GATEWAYS.to_owned()]);
         let masters = [PROXIES.to_owned(), "system:masters".to_owned()];
         let request = |user, groups, common_name, organizations| NodeRequest {
             signer: CLIENT,
@@ -292,7 +298,13 @@ mod tests {
             ..NodeRequest::default()
         };
         assert!(judge(&request("system:node:a", &group, "ferry:node-proxy:a", &proxies), &[], &taken()).is_some());
+        let own = request("system:node:a", &group, "ferry:node-gateway:a", &gateways);
+        assert!(judge(&own, &[], &taken()).is_some());
         for (wrong, why) in [
+            (request("system:node:a", &group, "ferry:node-gateway:b", &gateways), "another's gateway"),
+            (request("system:node:a", &group, "ferry:node-gateway:a", &proxies), "the group of proxies"),
+            (request("system:node:a", &group, "ferry:node-proxy:a", &gateways), "the group of gateways"),
+            (request("ferry:node-gateway:a", &gateways, "ferry:node-gateway:a", &gateways), "a gateway itself"),
             (request("system:node:a", &group, "ferry:node-proxy:b", &proxies), "another's"),
             (request("system:node:a", &group, "system:kube-controller-manager", &proxies), "somebody else"),
             (request("system:node:a", &group, "ferry:node-proxy:a", &masters), "more groups"),

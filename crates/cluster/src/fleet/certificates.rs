@@ -50,6 +50,12 @@ pub const PROXIES: &str = "ferry:node-proxies";
 /// How one of them is called, before the node's name.
 pub const PROXY: &str = "ferry:node-proxy:";
 
+/// The group of the nodes' gateways: `publish` lets it read routes, and the keys that are in use.
+pub const GATEWAYS: &str = "ferry:node-gateways";
+
+/// How one of them is called, before the node's name.
+pub const GATEWAY: &str = "ferry:node-gateway:";
+
 impl Wanted {
     pub fn kubelet_client(node: &str) -> Self {
         Self {
@@ -80,6 +86,16 @@ impl Wanted {
             signer: CLIENT,
             common_name: format!("{PROXY}{node}"),
             organization: PROXIES,
+            ..Self::kubelet_client(node)
+        }
+    }
+
+    pub fn gateway_client(node: &str) -> Self {
+        Self {
+            name: "gateway-client",
+            signer: CLIENT,
+            common_name: format!("{GATEWAY}{node}"),
+            organization: GATEWAYS,
             ..Self::kubelet_client(node)
         }
     }

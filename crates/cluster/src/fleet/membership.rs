@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ferry_client::Informers;
@@ -17,9 +18,13 @@ use super::certificates::{Certificates, Wanted};
 use super::node::{self, Identity};
 use super::servers::{self, Servers};
 use super::settings::Settings;
+use super::told;
 use crate::config::NodeConfig;
 use crate::folders::read_if_there;
 use crate::kubeconfig;
+
+/// A server of an older release approves no certificate for a node's gateway.
+const GATEWAY_RETRY: Duration = Duration::from_secs(60);
 
 /// Kept in the data folder; everything else of a node can be made again from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,12 +117,54 @@ pub async fn start(config: &NodeConfig, membership: &Membership, tasks: &Tasks) 
         api_port: None,
     };
     let (noted, data_dir) = (membership.clone(), config.data_dir.clone());
+    let servers_of_gateway = servers.clone();
     servers::follow(servers, informers.of::<EndpointSlice>(), tasks, move |list| {
         Membership { servers: list.to_vec(), ..noted.clone() }.write(&data_dir)
     });
     node::start(config, identity, tasks).await?;
-    certificates.keep(kubelet, serving, current, tasks);
+    certificates.keep(kubelet.clone(), serving, current, tasks);
+    serve_gateways(config, membership, (servers_of_gateway, kubelet), &certificates, &informers, tasks);
     Ok(())
+}
+
+/// The gateway of the node has a name of its own: it reads routes and keys, which nobody else on the node may.
+fn serve_gateways(
+    config: &NodeConfig,
+    membership: &Membership,
+    (servers, kubelet): (Servers, Client),
+    certificates: &Certificates,
+    informers: &Informers,
+    tasks: &Tasks,
+) {
+    let reports = told::gateway(&config.node_name, kubelet.clone(), tasks);
+    // A cluster whose control plane is not Ferry's has nobody who leads.
+    let Some(gateway) = config.gateway.clone().filter(|_| membership.settings.network.is_some()) else { return };
+    let wanted = Wanted::gateway_client(&config.node_name);
+    let (authority, informers) = (membership.certificate_authority.clone(), informers.clone());
+    let (certificates, group) = (certificates.clone(), tasks.clone());
+    tasks.spawn_until_stopped("certificate of the gateway", async move {
+        let pair = loop {
+            match certificates.have(&wanted, jiff::Timestamp::now()) {
+                Some(pair) => break pair,
+                None => match certificates.obtain(&kubelet, &wanted).await {
+                    Ok(pair) => break pair,
+                    Err(error) => tracing::warn!("this node serves no Gateways: no certificate for that: {error:#}"),
+                },
+            }
+            tokio::time::sleep(GATEWAY_RETRY).await;
+        };
+        let connected = Current::new(&pair).and_then(|current| {
+            let tls = client_tls(current.clone(), &authority)?;
+            Ok((kubeconfig::connect_to(servers, &tls)?, current))
+        });
+        match connected {
+            Ok((client, current)) => {
+                certificates.keep(kubelet, wanted, current, &group);
+                crate::gateway::start_on_node(gateway, client, &informers, reports, &group);
+            }
+            Err(error) => tracing::error!("this node serves no Gateways: {error:#}"),
+        }
+    });
 }
 
 fn self_signed(name: &str) -> Result<Pair> {

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferry_client::Api;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{gateway, local_path};
 
-use super::certificates::PROXIES;
+use super::certificates::{GATEWAYS, PROXIES};
 use super::settings::{NAMESPACE, Settings};
 
 /// Whoever shows a bootstrap token that was made for joining.
@@ -23,7 +23,7 @@ pub const JOINING_SERVERS: &str = "system:bootstrappers:ferry:servers";
 const NODES: &str = "system:nodes";
 
 /// Writes all of it; may be repeated at any time.
-pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Settings) -> Result<()> {
+pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Settings, has_gateway: bool) -> Result<()> {
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "users": [], "contexts": [], "current-context": "", "preferences": {},
         "clusters": [{ "name": "", "cluster": { "server": server, "certificate-authority-data": STANDARD.encode(ca) } }],
@@ -119,7 +119,45 @@ pub async fn publish(client: &Client, server: &str, ca: &str, settings: &Setting
         }))
         .await?;
     }
+    if has_gateway {
+        gateways_of_nodes(client).await?;
+    }
     Ok(())
+}
+
+/// What the gateways of joined nodes may read: routes, and of Secrets the copies that are made for them.
+async fn gateways_of_nodes(client: &Client) -> Result<()> {
+    let role = "ferry:node-gateways";
+    apply(&Api::<ClusterRole>::all(client.clone()), &cluster_role(role, &gateway::node_rules())).await?;
+    let api = Api::<ClusterRoleBinding>::all(client.clone());
+    apply(&api, &binding("ClusterRoleBinding", &json!({ "name": role }), ("ClusterRole", role), &groups(&[GATEWAYS])))
+        .await?;
+    let keys = ferry_gateway::KEYS_NAMESPACE;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": keys } });
+    apply(&Api::<Namespace>::all(client.clone()), &namespace).await?;
+    let writer = json!([{ "kind": "ServiceAccount", "name": gateway::ACCOUNT, "namespace": gateway::NAMESPACE }]);
+    for (name, verbs, subjects) in [
+        (role, &["list", "watch"][..], groups(&[GATEWAYS])),
+        (gateway::ROLE, &["get", "list", "create", "update", "delete"], writer),
+    ] {
+        let metadata = json!({ "name": name, "namespace": keys });
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
+            "rules": [{ "apiGroups": [""], "resources": ["secrets"], "verbs": verbs }],
+        });
+        apply(&Api::<Role>::namespaced(client.clone(), keys), &role).await?;
+        let bound = binding("RoleBinding", &metadata, ("Role", name), &subjects);
+        apply(&Api::<RoleBinding>::namespaced(client.clone(), keys), &bound).await?;
+    }
+    Ok(())
+}
+
+fn binding(kind: &str, metadata: &Value, (role_kind, role): (&str, &str), subjects: &Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata,
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role },
+        "subjects": subjects,
+    })
 }
 
 fn map(namespace: &str, name: &str, key: &str, text: &str) -> Value {

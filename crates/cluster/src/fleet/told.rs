@@ -1,5 +1,5 @@
 //! What the Node tells of its machine in annotations: the ports that it listens on itself, at which no LoadBalancer Service is
-//! given the node's address, and who drops packets of pods, for `ferry why`.
+//! given the node's address, what its gateway serves, and who drops packets of pods, for `ferry why`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -37,6 +37,15 @@ pub fn problems(node: &str, client: Client, mut problems: watch::Receiver<Vec<St
     problems.mark_changed();
     let value = |problems: &Vec<String>| if problems.is_empty() { Value::Null } else { json!(problems.join("; ")) };
     keep(node, client, problems, PACKETS_DROPPED, value, tasks);
+}
+
+/// What the gateway of the machine tells through the sender, or that there is none.
+pub fn gateway(node: &str, client: Client, tasks: &Tasks) -> watch::Sender<Option<String>> {
+    let (sender, mut reports) = watch::channel(None);
+    // That of the last run may be there.
+    reports.mark_changed();
+    keep(node, client, reports, ferry_gateway::SERVES, |report| json!(report), tasks);
+    sender
 }
 
 fn keep<T: Send + Sync + 'static>(

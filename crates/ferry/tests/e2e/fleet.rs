@@ -27,12 +27,12 @@ pub fn sh(line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     kubectl_path().parent().expect("a folder").to_owned()
 }
 
 /// Where `hack/registry.sh` serves the tests' images.
-fn registry_port() -> String {
+pub fn registry_port() -> String {
     let url = std::env::var("FERRY_TEST_REGISTRY").unwrap_or_default();
     url.rsplit_once(':').map_or_else(|| "5057".to_owned(), |(_, port)| port.to_owned())
 }
@@ -186,13 +186,13 @@ impl Bed {
     }
 
     /// A web server on one machine that says its name.
-    fn run_pod(&self, name: &str, machine: &str) {
+    pub fn run_pod(&self, name: &str, machine: &str) {
         self.apply(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: web}}}}\nspec:\n  nodeName: {machine}\n  terminationGracePeriodSeconds: 0\n  containers:\n  - {{name: web, image: nginx:1.25, readinessProbe: {{httpGet: {{port: 80}}, periodSeconds: 1}}}}\n"
         ));
     }
 
-    fn pod_address(&self, name: &str) -> String {
+    pub fn pod_address(&self, name: &str) -> String {
         until(&format!("{name} is ready"), || {
             let pod: Value = serde_json::from_str(&self.kubectl(&["get", "pod", name, "-o", "json"])).unwrap();
             let ready =

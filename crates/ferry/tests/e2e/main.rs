@@ -29,6 +29,7 @@ mod fleet;
 mod flood;
 mod front_door;
 mod gateway;
+mod gateway_nodes;
 mod gauntlet;
 mod histories;
 mod hostile;
@@ -159,6 +160,7 @@ const ALONE: &[Alone] = &[
     ("devices::a_pod_gets_the_device_of_a_plugin", devices::a_pod_gets_the_device_of_a_plugin),
     ("places::others_find_the_files_of_the_node", places::others_find_the_files_of_the_node),
     ("fleet::machines_join_work_and_leave", fleet::machines_join_work_and_leave),
+    ("gateway_nodes::every_node_serves", gateway_nodes::every_node_serves),
     (
         "upgrades::machines_change_their_binary_and_no_request_is_lost",
         upgrades::machines_change_their_binary_and_no_request_is_lost,

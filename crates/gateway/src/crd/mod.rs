@@ -232,7 +232,12 @@ pub async fn install(client: &Client) -> Result<Vec<String>, kube::Error> {
             Some(_) => {}
         }
     }
-    Ok(ROWS.iter().map(|row| row.kind.to_owned()).collect())
+    Ok(kinds())
+}
+
+/// All that are read here.
+pub fn kinds() -> Vec<String> {
+    ROWS.iter().map(|row| row.kind.to_owned()).collect()
 }
 
 fn is_read(kind: &str) -> bool {

@@ -13,7 +13,7 @@ pub struct Wanted {
     /// The ports of its listeners.
     pub ports: BTreeSet<Port>,
     /// What its status says.
-    pub had: Option<IpAddr>,
+    pub had: Vec<IpAddr>,
     /// What its spec asks for.
     pub asked: Vec<IpAddr>,
 }
@@ -22,16 +22,18 @@ pub fn is_overflow(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(address) if address.octets()[..2] == OVERFLOW)
 }
 
-/// The addresses of each, in the same order; what was asked for and cannot be given is left out. The oldest come first.
-pub fn assign(gateways: &[Wanted], own: &[IpAddr]) -> Vec<Vec<IpAddr>> {
+/// The addresses of each, in the same order; what was asked for and cannot be given is left out. The oldest come first. Of the
+/// addresses `others`, which other machines have, a Gateway gets those that it asks for.
+pub fn assign(gateways: &[Wanted], own: &[IpAddr], others: &[IpAddr]) -> Vec<Vec<IpAddr>> {
     let mut taken: BTreeMap<IpAddr, BTreeSet<Port>> = BTreeMap::new();
     let mut given = vec![Vec::new(); gateways.len()];
     let usable = |address: &IpAddr| own.contains(address) || is_overflow(*address);
     for (place, wanted) in gateways.iter().enumerate() {
-        let asked = wanted.asked.iter().copied();
-        let keeps: Vec<IpAddr> =
-            if wanted.asked.is_empty() { wanted.had.into_iter().collect() } else { asked.collect() };
-        for address in keeps.into_iter().filter(usable) {
+        let keeps: Vec<IpAddr> = match wanted.asked.is_empty() {
+            true => wanted.had.iter().copied().find(usable).into_iter().collect(),
+            false => wanted.asked.iter().copied().filter(|one| usable(one) || others.contains(one)).collect(),
+        };
+        for address in keeps {
             let ports = taken.entry(address).or_default();
             if ports.is_disjoint(&wanted.ports) {
                 ports.extend(&wanted.ports);
@@ -70,11 +72,11 @@ mod tests {
             .iter()
             .map(|(ports, had, asked)| Wanted {
                 ports: ports.iter().map(|port| (*port, false)).collect(),
-                had: had.parse().ok(),
+                had: had.split(' ').filter_map(|text| text.parse().ok()).collect(),
                 asked: asked.iter().map(|text| text.parse().unwrap()).collect(),
             })
             .collect();
-        let given: Vec<String> = assign(&wanted, &own)
+        let given: Vec<String> = assign(&wanted, &own, &["10.0.0.2".parse().unwrap()])
             .iter()
             .map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
             .collect();
@@ -88,11 +90,14 @@ mod tests {
         // An address that was given to somebody else, or is not ours, is not kept.
         check(&[(&[80], "10.0.0.1", &[]), (&[80], "10.0.0.1", &[])], &["10.0.0.1", "127.64.0.1"]);
         check(&[(&[80], "192.0.2.1", &[])], &["10.0.0.1"]);
+        // Other machines may come first in the status.
+        check(&[(&[80], "", &[]), (&[80], "10.0.0.2 10.0.0.1", &[])], &["127.64.0.1", "10.0.0.1"]);
     }
 
     #[test]
     fn only_what_was_asked_for_is_given() {
         check(&[(&[80], "", &["127.64.9.9"]), (&[80], "", &["192.0.2.1"])], &["127.64.9.9", ""]);
+        check(&[(&[80], "", &["10.0.0.2"]), (&[80], "", &["10.0.0.2"])], &["10.0.0.2", ""]);
         check(&[(&[80], "", &[]), (&[80], "", &["10.0.0.1"])], &["127.64.0.1", "10.0.0.1"]);
     }
 }

@@ -12,9 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::backends::{Asker, Backends, Use};
 use super::conditions::{Condition, Problem};
 use super::listeners::Listening;
-#[cfg(test)]
-use super::objects::key;
-use super::objects::{Id, Objects, Referrer, age, name, namespace};
+use super::objects::{Id, Objects, Referrer, age, key, name, namespace};
 use super::{Gateways, rules};
 use crate::api::{
     BackendRef, GROUP, GRPCRoute, HTTPRoute, ParentRef, RouteFilter, Status, StreamRouteSpec, TCPRoute, TLSRoute,
@@ -169,7 +167,6 @@ impl std::io::Write for Count {
     }
 }
 
-#[cfg(test)]
 pub fn keys(objects: &Objects) -> Vec<Id> {
     let mut all = Vec::new();
     let mut add = |meta: &ObjectMeta, kind| all.push(Id { key: key(meta), kind });

@@ -15,6 +15,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 
 use super::backends::Backends;
 use super::expressions::Used;
+use super::handed::Parts;
 use super::objects::Objects;
 use crate::INGRESS_CONTROLLER;
 use crate::table::{Hostname, HttpRoutes, PortTable};
@@ -111,7 +112,17 @@ impl Ingresses {
     }
 
     pub fn of_secret(&self, key: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
-        self.readers.get(&Refers::Secret(key.clone())).into_iter().flatten()
+        let all = [Refers::Secret(key.clone()), Refers::Users(key.clone())];
+        all.into_iter().filter_map(move |refers| self.readers.get(&refers)).flatten()
+    }
+
+    /// What Ingresses refer to, whether it is there or not: Secrets for their certificates, and those with users.
+    pub fn secrets(&self) -> impl Iterator<Item = (&ObjectKey, Parts)> {
+        self.readers.keys().filter_map(|refers| match refers {
+            Refers::Secret(key) => Some((key, Parts { pair: true, users: false })),
+            Refers::Users(key) => Some((key, Parts { pair: false, users: true })),
+            Refers::Service(_) => None,
+        })
     }
 
     /// Everything from the beginning.

@@ -5,13 +5,17 @@ pub mod annotations;
 mod attach;
 mod backends;
 pub mod certificates;
+#[cfg(test)]
+mod company_tests;
 mod conditions;
 mod expressions;
 mod filters;
 mod grants;
+mod handed;
 mod incremental;
 pub mod ingress;
 mod listeners;
+mod machines;
 pub mod objects;
 mod options;
 mod policies;
@@ -34,7 +38,7 @@ use rustls::sign::CertifiedKey;
 use crate::CONTROLLER;
 use crate::api::{GROUP, Gateway, GatewayClass};
 use crate::table::PortTable;
-use addresses::{Port, Wanted, assign};
+use addresses::{Port, Wanted, assign, is_overflow};
 use attach::Attachment;
 #[cfg(test)]
 use backends::{Backends, Known};
@@ -44,8 +48,11 @@ use certificates::Authority;
 pub use certificates::Authority;
 use certificates::{Certificates, Fingerprint};
 use conditions::Problem;
+pub use handed::{Parts, Source, in_use};
 pub use incremental::{Changed, Incremental};
 use listeners::{Frontend, key_pair};
+use machines::{Fleet, follow};
+pub use machines::{Report, SERVES};
 pub use objects::Id;
 use objects::{Objects, Referrer, age, key, namespace};
 use options::Options;
@@ -66,6 +73,8 @@ pub struct Settings {
     pub addresses: Vec<IpAddr>,
     /// The certificates that the machine trusts.
     pub system_authorities: Arc<Authority>,
+    /// Gateways get their addresses here. Otherwise their statuses say whether they have any.
+    pub leads: bool,
 }
 
 /// A Gateway and everything that was found out about it.
@@ -98,6 +107,8 @@ pub struct Gateways {
     pub list: Vec<GatewayState>,
     by_key: HashMap<ObjectKey, usize>,
     by_set: HashMap<ObjectKey, (usize, usize)>,
+    /// Where other machines serve them.
+    pub fleet: Fleet,
 }
 
 impl Gateways {
@@ -191,7 +202,7 @@ fn gateways(
     let mut list: Vec<_> = objects.gateways.iter().filter(ours).collect();
     list.sort_by_key(|gateway| age(&gateway.metadata));
     let mut gateways = Gateways::default();
-    let (mut wanted, mut crowded) = (Vec::new(), Vec::new());
+    let (mut wanted, mut names, mut crowded) = (Vec::new(), Vec::new(), Vec::new());
     let (mut all, mut of_namespaces) = (0, HashMap::<String, usize>::new());
     for gateway in &list {
         let key = key(&gateway.metadata);
@@ -209,13 +220,27 @@ fn gateways(
         if !is_crowded {
             (*of_namespace, all) = (*of_namespace + count, all + count);
             wanted.push(wants);
+            names.push(key.clone());
         }
         gateways.by_key.insert(key, place);
         gateways.list.push(state);
     }
-    let mut assigned = assign(&wanted, &settings.addresses).into_iter();
+    let mut assigned = match settings.leads {
+        true => {
+            let machines = objects.machines.serving(&settings.addresses);
+            let others: Vec<_> = machines.iter().flat_map(|one| one.report.addresses.iter().copied()).collect();
+            let assigned = assign(&wanted, &settings.addresses, &others);
+            gateways.fleet = Fleet::new(machines, &names, &wanted, &assigned);
+            assigned
+        }
+        false => {
+            let given: Vec<_> = wanted.iter_mut().map(|one| std::mem::take(&mut one.had)).collect();
+            follow(&wanted, &given, &settings.addresses)
+        }
+    }
+    .into_iter();
     for ((state, gateway), is_crowded) in gateways.list.iter_mut().zip(list).zip(crowded) {
-        let addresses = if is_crowded { Vec::new() } else { assigned.next().unwrap_or_default() };
+        let mut addresses = if is_crowded { Vec::new() } else { assigned.next().unwrap_or_default() };
         let asked = gateway.spec.addresses.iter().filter(|address| has_value(address)).count();
         state.unusable = if is_crowded {
             let message = format!(
@@ -223,14 +248,14 @@ fn gateways(
             );
             Some(Problem::new("AddressNotAssigned", message))
         } else if addresses.len() < asked {
-            let message =
-                "an address that it asks for is not one of this machine, or another Gateway has its ports there";
+            let message = "an address that it asks for is not one of a machine that serves, or another Gateway has its ports there";
             Some(Problem::new("AddressNotUsable", message))
         } else if addresses.is_empty() {
             Some(Problem::new("AddressNotAssigned", "there is no address left"))
         } else {
             None
         };
+        addresses.retain(|address| settings.addresses.contains(address) || is_overflow(*address));
         state.addresses = addresses;
     }
     gateways
@@ -245,7 +270,9 @@ fn wanted(gateway: &Gateway, state: &GatewayState) -> Wanted {
         let transport = one.transport?;
         Some((one.spec.port, transport.is_datagram()))
     });
-    let had = gateway.status.value()["addresses"][0]["value"].as_str().and_then(|text| text.parse().ok());
+    let status = gateway.status.value();
+    let had = status["addresses"].as_array().into_iter().flatten();
+    let had = had.filter_map(|address| address["value"].as_str()?.parse().ok()).collect();
     let asked = gateway.spec.addresses.iter().filter_map(|address| address.value.as_deref()?.parse().ok());
     Wanted { ports: ports.collect::<BTreeSet<Port>>(), had, asked: asked.collect() }
 }

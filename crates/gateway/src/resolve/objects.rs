@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
 use super::grants::Granted;
+use super::machines::Machines;
 use crate::api::{
     BackendTLSPolicy, GRPCRoute, Gateway, GatewayClass, HTTPRoute, ListenerSet, Namespaces, ReferenceGrant, TCPRoute,
     TLSRoute, UDPRoute,
@@ -91,6 +92,7 @@ pub struct Objects {
     pub secrets: HashMap<ObjectKey, Arc<Secret>>,
     pub config_maps: HashMap<ObjectKey, Arc<ConfigMap>>,
     pub namespaces: HashMap<String, Arc<Namespace>>,
+    pub machines: Machines,
 }
 
 /// An object that refers to another.

@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(room.admissible(), [id("a", "late")]);
         assert_eq!((room.namespaces["a"], room.held.len()), (59 * MIB, 2), "to look changes nothing");
         room.give_back(&other);
-        assert_eq!(room.admissible(), [mine.clone()]);
+        assert_eq!(room.admissible(), [id("a", "mine")]);
         assert_eq!(room.namespaces["a"], 9 * MIB);
         assert_eq!(told(room.take(&mine, &[at("g", 20)].into())), "");
         assert!(!room.is_refused(&mine) && room.namespaces["a"] == 20 * MIB);

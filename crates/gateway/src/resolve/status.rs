@@ -1,15 +1,18 @@
 //! Statuses as the Gateway API's specification has them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ferry_client::ObjectKey;
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
+use super::addresses::Port;
 use super::attach::{self, Attached, Route};
 use super::conditions::{Condition, Problem, merged};
 use super::listeners::Listening;
+use super::machines::{Fleet, MOST_LISTED};
 use super::objects::{Id, Objects, key};
 use super::policies::Policies;
 use super::{GatewayState, Place, Resolved, Settings};
@@ -46,7 +49,6 @@ pub fn is_ours(entry: &Value) -> bool {
 }
 
 /// The objects whose status is ours to write.
-#[cfg(test)]
 pub fn told(objects: &Objects, resolved: &Resolved) -> Vec<Id> {
     let id = |kind, key: &ObjectKey| Id { kind, key: key.clone() };
     let mut all: Vec<Id> =
@@ -87,7 +89,8 @@ pub fn update(
             let (object, state) = (objects.gateways.get(&id.key)?, resolved.gateways.get(&id.key)?);
             let old = object.status.value();
             let attached = |place| resolved.attached(&id.key, place);
-            let status = gateway(&Seen { state, bound, attached: &attached }, &object.metadata, &old, now);
+            let seen = Seen { state, bound, fleet: &resolved.gateways.fleet, attached: &attached };
+            let status = gateway(&seen, &object.metadata, &old, now);
             (&object.metadata, old, status)
         }
         "ListenerSet" => {
@@ -95,7 +98,8 @@ pub fn update(
             let (object, state) = (objects.listener_sets.get(&id.key)?, resolved.gateways.list.get(gateway)?);
             let old = object.status.value();
             let attached = |place| resolved.attached(&state.key, place);
-            let status = listener_set(&Seen { state, bound, attached: &attached }, place, &object.metadata, &old, now);
+            let seen = Seen { state, bound, fleet: &resolved.gateways.fleet, attached: &attached };
+            let status = listener_set(&seen, place, &object.metadata, &old, now);
             (&object.metadata, old, status)
         }
         "BackendTLSPolicy" => {
@@ -111,7 +115,7 @@ pub fn update(
         "Ingress" => {
             let object = objects.ingresses.get(&id.key).filter(|one| super::ingress::is_ours(objects, one))?;
             let old = serde_json::to_value(&object.status).unwrap_or_default();
-            let status = ingress_status(object, &old, bound, settings);
+            let status = ingress_status(object, &old, bound, settings, &resolved.gateways.fleet);
             (&object.metadata, old, status)
         }
         _ => {
@@ -166,58 +170,94 @@ fn policy<'a>(
     if list.is_empty() && status.is_null() { Value::Null } else { json!({ "ancestors": list }) }
 }
 
-fn ingress_status(ingress: &Ingress, old: &Value, bound: &Bound, settings: &Settings) -> Value {
+fn ingress_status(ingress: &Ingress, old: &Value, bound: &Bound, settings: &Settings, fleet: &Fleet) -> Value {
     let has_tls = ingress.spec.as_ref().is_some_and(|spec| spec.tls.as_ref().is_some_and(|tls| !tls.is_empty()));
-    let ports = [Some(super::ingress::HTTP), has_tls.then_some(super::ingress::HTTPS)];
-    let mut status = if old.is_null() { json!({}) } else { old.clone() };
-    let address = settings
-        .addresses
-        .first()
-        .filter(|first| bound.get(&(**first, super::ingress::HTTP, false)).is_some_and(Result::is_ok));
-    let Some(address) = address else {
-        status["loadBalancer"] = json!({});
-        return status;
+    let place = |address: IpAddr, served_at: &dyn Fn(u16) -> Option<u16>| {
+        served_at(super::ingress::HTTP)?;
+        let ports = [Some(super::ingress::HTTP), has_tls.then_some(super::ingress::HTTPS)];
+        let ports = ports.into_iter().flatten().map(|port| match served_at(port) {
+            Some(real) => json!({ "port": real, "protocol": "TCP" }),
+            None => json!({ "port": port, "protocol": "TCP", "error": "NotServed" }),
+        });
+        Some(json!({ "ip": address.to_string(), "ports": ports.collect::<Vec<_>>() }))
     };
-    let ports = ports.into_iter().flatten().map(|port| match bound.get(&(*address, port, false)) {
-        Some(Ok(real)) => json!({ "port": real, "protocol": "TCP" }),
-        _ => json!({ "port": port, "protocol": "TCP", "error": "NotServed" }),
+    let here = |port: u16| bound.get(&(*settings.addresses.first()?, port, false));
+    let own = settings.addresses.first().and_then(|first| place(*first, &|port| here(port)?.as_ref().ok().copied()));
+    let others = fleet.machines.iter().filter_map(|machine| {
+        let first = *machine.report.addresses.first()?;
+        // Where nothing is served here, nobody serves anything.
+        place(first, &|port| here(port).and_then(|_| machine.report.served_at(first, (port, false))))
     });
-    status["loadBalancer"] = json!({ "ingress": [{ "ip": address.to_string(), "ports": ports.collect::<Vec<_>>() }] });
+    let all: Vec<_> = own.into_iter().chain(others).collect();
+    let mut status = if old.is_null() { json!({}) } else { old.clone() };
+    status["loadBalancer"] = if all.is_empty() { json!({}) } else { json!({ "ingress": all }) };
     status
 }
 
 /// Why a listener that could be served is not, and what its owner should know although it is.
-fn served(state: &GatewayState, listening: &Listening, bound: &Bound) -> (Option<Problem>, String) {
+fn served(state: &GatewayState, listening: &Listening, bound: &Bound, fleet: &Fleet) -> (Option<Problem>, String) {
     let Some(transport) = listening.transport else { return (None, String::new()) };
+    let port = (listening.spec.port, transport.is_datagram());
+    let (problem, mut notes) = served_here(state, port, bound);
+    let mut is_served = false;
+    for (machine, address) in fleet.of(&state.key) {
+        match machine.report.served_at(address, port) {
+            Some(at) if at == port.0 => is_served = true,
+            Some(at) => {
+                is_served = true;
+                notes.push(format!(
+                    "port {} of {address}, of node {}, is in use by another program: served at port {at} instead",
+                    port.0, machine.name
+                ));
+            }
+            None => {
+                notes.push(format!("port {} of {address}, of node {}, cannot be had", port.0, machine.name));
+            }
+        }
+    }
+    match problem {
+        // One machine does not stop the others.
+        Some(problem) if is_served && problem.reason == "PortUnavailable" => {
+            notes.insert(0, problem.message);
+            (None, notes.join("; "))
+        }
+        Some(problem) => (Some(problem), String::new()),
+        None => (None, notes.join("; ")),
+    }
+}
+
+/// The same for this machine alone.
+fn served_here(state: &GatewayState, port: Port, bound: &Bound) -> (Option<Problem>, Vec<String>) {
     if let Some(problem) = state.accepted.as_ref().or(state.unusable.as_ref()) {
-        return (Some(Problem::new("Invalid", problem.message.clone())), String::new());
+        return (Some(Problem::new("Invalid", problem.message.clone())), Vec::new());
     }
     let mut notes = Vec::new();
     for address in &state.addresses {
-        match bound.get(&(*address, listening.spec.port, transport.is_datagram())) {
-            Some(Ok(port)) if *port == listening.spec.port => {}
-            Some(Ok(port)) => {
+        match bound.get(&(*address, port.0, port.1)) {
+            Some(Ok(real)) if *real == port.0 => {}
+            Some(Ok(real)) => {
                 notes.push(format!(
-                    "port {} of {address} is in use by another program: served at port {port} instead",
-                    listening.spec.port
+                    "port {} of {address} is in use by another program: served at port {real} instead",
+                    port.0
                 ));
             }
-            Some(Err(why)) => return (Some(Problem::new("PortUnavailable", why.clone())), String::new()),
-            None => return (Some(Problem::new("Pending", "it is not served yet")), String::new()),
+            Some(Err(why)) => return (Some(Problem::new("PortUnavailable", why.clone())), notes),
+            None => return (Some(Problem::new("Pending", "it is not served yet")), notes),
         }
     }
-    (None, notes.join("; "))
+    (None, notes)
 }
 
 /// Whether it is in force.
-fn is_programmed(state: &GatewayState, listening: &Listening, bound: &Bound) -> bool {
-    listening.is_valid() && served(state, listening, bound).0.is_none()
+fn is_programmed(seen: &Seen<'_>, listening: &Listening) -> bool {
+    listening.is_valid() && served(seen.state, listening, seen.bound, seen.fleet).0.is_none()
 }
 
 /// A Gateway as it is served.
 struct Seen<'a> {
     state: &'a GatewayState,
     bound: &'a Bound,
+    fleet: &'a Fleet,
     /// How many routes a listener has, by its place.
     attached: &'a dyn Fn(usize) -> usize,
 }
@@ -229,9 +269,8 @@ fn listener(
     generation: i64,
     now: &str,
 ) -> Value {
-    let (state, bound) = (seen.state, seen.bound);
     let refused = listening.conflict.as_ref().or(listening.accepted.as_ref());
-    let (unserved, note) = served(state, listening, bound);
+    let (unserved, note) = served(seen.state, listening, seen.bound, seen.fleet);
     let programmed = match (refused, &listening.resolved) {
         (Some(problem), _) if listening.conflict.is_some() => Some(problem.clone()),
         (Some(problem), _) => Some(Problem::new("Invalid", problem.message.clone())),
@@ -266,7 +305,7 @@ fn listener(
 }
 
 fn gateway(seen: &Seen<'_>, meta: &ObjectMeta, old: &Value, now: &str) -> Value {
-    let (state, bound) = (seen.state, seen.bound);
+    let state = seen.state;
     let generation = meta.generation.unwrap_or_default();
     let own: Vec<_> = state.frontend.listeners.iter().enumerate().filter(|(_, one)| one.set.is_none()).collect();
     let is_fine = |(_, one): &&(usize, &Listening)| one.accepted.is_none() && one.conflict.is_none();
@@ -277,7 +316,7 @@ fn gateway(seen: &Seen<'_>, meta: &ObjectMeta, old: &Value, now: &str) -> Value 
         None if fine > 0 => Condition::is("Accepted", "ListenersNotValid", "some listeners are not valid"),
         None => Condition::is_not("Accepted", "ListenersNotValid", "no listener is valid"),
     };
-    let any = state.frontend.listeners.iter().any(|one| is_programmed(state, one, bound));
+    let any = state.frontend.listeners.iter().any(|one| is_programmed(seen, one));
     let programmed = match &state.unusable {
         Some(problem) => Condition::of("Programmed", "Programmed", Some(problem)),
         None if any => Condition::is("Programmed", "Programmed", ""),
@@ -300,7 +339,8 @@ fn gateway(seen: &Seen<'_>, meta: &ObjectMeta, old: &Value, now: &str) -> Value 
     }
     let sets = state.frontend.sets.iter().enumerate().filter(|(place, _)| is_set_accepted(state, *place));
     let listeners = own.iter().map(|one| listener(seen, *one, &old["listeners"], generation, now));
-    let addresses = state.addresses.iter().map(|address| json!({ "type": "IPAddress", "value": address.to_string() }));
+    let addresses = addresses(seen).into_iter().take(MOST_LISTED);
+    let addresses = addresses.map(|address| json!({ "type": "IPAddress", "value": address.to_string() }));
     let mut status = json!({
         "addresses": addresses.collect::<Vec<_>>(),
         "conditions": merged(&old["conditions"], &conditions, generation, now),
@@ -313,6 +353,20 @@ fn gateway(seen: &Seen<'_>, meta: &ObjectMeta, old: &Value, now: &str) -> Value 
     status
 }
 
+/// Where it is served: those of this machine, then those of others at which some port can be had as it was asked for.
+fn addresses(seen: &Seen<'_>) -> Vec<IpAddr> {
+    let mut all = seen.state.addresses.clone();
+    let listeners = seen.state.frontend.listeners.iter().filter(|one| one.takes_routes());
+    let ports: Vec<Port> = listeners.filter_map(|one| Some((one.spec.port, one.transport?.is_datagram()))).collect();
+    for (machine, address) in seen.fleet.of(&seen.state.key) {
+        let is_there = ports.iter().any(|port| machine.report.served_at(address, *port) == Some(port.0));
+        if is_there && !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    all
+}
+
 fn of_set(state: &GatewayState, place: usize) -> impl Iterator<Item = (usize, &Listening)> {
     let range = state.frontend.sets.get(place).map(|set| set.listeners.clone()).unwrap_or_default();
     range.clone().zip(state.frontend.listeners.get(range).unwrap_or_default())
@@ -323,13 +377,13 @@ fn is_set_accepted(state: &GatewayState, place: usize) -> bool {
 }
 
 fn listener_set(seen: &Seen<'_>, place: usize, meta: &ObjectMeta, old: &Value, now: &str) -> Value {
-    let (state, bound) = (seen.state, seen.bound);
+    let state = seen.state;
     let Some(set) = state.frontend.sets.get(place) else { return Value::Null };
     let generation = meta.generation.unwrap_or_default();
     let all = of_set(state, place).count();
     // Unlike a Gateway, a set is refused when none of its listeners has a certificate that it may use.
     let fine = of_set(state, place).filter(|(_, one)| one.is_valid()).count();
-    let served = of_set(state, place).any(|(_, one)| is_programmed(state, one, bound));
+    let served = of_set(state, place).any(|(_, one)| is_programmed(seen, one));
     let conditions = match &set.refused {
         Some(problem) => {
             vec![
@@ -381,7 +435,7 @@ pub fn warnings(objects: &Objects, resolved: &Resolved, bound: &Bound) -> Vec<Wa
     let mut warnings = Vec::new();
     for state in &resolved.gateways.list {
         for listening in state.frontend.listeners.iter().filter(|one| one.is_valid()) {
-            let (problem, note) = served(state, listening, bound);
+            let (problem, note) = served(state, listening, bound, &resolved.gateways.fleet);
             let message = match problem {
                 Some(problem) if problem.reason == "PortUnavailable" => problem.message,
                 _ if !note.is_empty() => note,

@@ -4,12 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ferry_client::ObjectKey;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::attach::{self, AnyRoute, Reads};
+use super::super::machines::Machine;
 use super::super::objects::{Id, key};
 use super::super::{GatewayState, Resolved, ingress};
 use super::Incremental;
@@ -42,6 +43,9 @@ pub enum Changed {
     Secret(ObjectKey, Now<Secret>),
     ConfigMap(ObjectKey, Now<ConfigMap>),
     Namespace(ObjectKey, Now<Namespace>),
+    Node(ObjectKey, Now<Node>),
+    /// Not an object: whether this process is the one that gives Gateways their addresses.
+    Leads(bool),
 }
 
 /// What has to be made anew.
@@ -52,6 +56,12 @@ pub(super) struct Dirty {
     pub gateways: BTreeSet<ObjectKey>,
     /// Gateways may have other addresses.
     pub addresses: bool,
+    /// Other machines serve, or tell something else.
+    pub machines: bool,
+    /// All statuses are to be looked at.
+    pub all_statuses: bool,
+    /// Somebody needs keys who did not before, or the other way round.
+    pub need_keys: bool,
     pub policies: bool,
     pub ingress: ingress::Changes,
     pub routes: BTreeSet<Id>,
@@ -242,9 +252,7 @@ impl Incremental {
             dirty.gateways.insert(key.clone());
         }
         // Whoever has an address keeps it.
-        let had = |gateway: &Now<Gateway>| {
-            gateway.as_ref().map(|gateway| gateway.status.value()["addresses"][0]["value"].clone())
-        };
+        let had = |gateway: &Now<Gateway>| gateway.as_ref().map(|gateway| gateway.status.value()["addresses"].clone());
         dirty.addresses |= had(&old) != had(&now);
         dirty.statuses.insert(Id { key, kind: "Gateway" });
     }
@@ -291,6 +299,16 @@ impl Incremental {
                 if labels(&old) != labels(&now) {
                     self.relabelled(&key.name, dirty);
                 }
+            }
+            Changed::Node(key, now) => {
+                let needed = self.objects.machines.need_keys();
+                dirty.addresses |= self.objects.machines.set(&key.name, now.map(|node| Machine::read(&node)));
+                dirty.need_keys |= needed != self.objects.machines.need_keys();
+            }
+            Changed::Leads(leads) => {
+                self.settings.leads = leads;
+                dirty.addresses = true;
+                dirty.all_statuses |= leads;
             }
             _ => {}
         }

@@ -19,6 +19,7 @@ use super::certificates::Certificates;
 use super::conditions::Problem;
 use super::objects::{Id, Objects};
 use super::policies::Policies;
+use super::status::told;
 use super::{GatewayState, Resolved, Settings, classes, gateways, ingress};
 pub use changes::Changed;
 use changes::Dirty;
@@ -45,6 +46,10 @@ pub struct Effect {
     pub tables: bool,
     /// An endpoint of a backend that is in use is none any more.
     pub endpoints_left: bool,
+    /// Other keys may be in use than before.
+    pub keys: bool,
+    /// Other machines serve something else than before.
+    pub machines: bool,
     /// Whose status may have to be another.
     pub statuses: BTreeSet<Id>,
 }
@@ -83,9 +88,11 @@ impl Incremental {
         if dirty.classes {
             self.resolved.classes = classes(&self.objects);
         }
+        let of_gateways = dirty.all_gateways || !dirty.gateways.is_empty();
+        let keys = of_gateways || dirty.policies || !dirty.ingress.is_empty() || dirty.need_keys;
         let mut touched = BTreeSet::new();
         let mut gone = Vec::new();
-        if dirty.all_gateways || dirty.addresses || !dirty.gateways.is_empty() {
+        if of_gateways || dirty.addresses {
             gone = self.gateways(&mut dirty, &mut touched);
         }
         if dirty.policies {
@@ -126,7 +133,10 @@ impl Incremental {
         if is_resolved {
             self.certificates.sweep();
         }
-        Effect { tables, endpoints_left, statuses: dirty.statuses }
+        if dirty.all_statuses {
+            dirty.statuses.extend(told(&self.objects, &self.resolved));
+        }
+        Effect { tables, endpoints_left, keys, machines: dirty.machines, statuses: dirty.statuses }
     }
 
     /// Lets go of what no table has any more.
@@ -137,7 +147,8 @@ impl Incremental {
     /// Makes Gateways anew, and gives those that are no more.
     fn gateways(&mut self, dirty: &mut Dirty, touched: &mut BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
         type Addresses = (Vec<IpAddr>, Option<Problem>);
-        let old = std::mem::take(&mut self.resolved.gateways);
+        let mut old = std::mem::take(&mut self.resolved.gateways);
+        let fleet = std::mem::take(&mut old.fleet);
         let of = |state: &GatewayState| -> Addresses { (state.addresses.clone(), state.unusable.clone()) };
         let before: HashMap<Arc<ObjectKey>, Addresses> =
             old.list.iter().map(|state| (state.key.clone(), of(state))).collect();
@@ -147,10 +158,17 @@ impl Incremental {
         let known = |key: &ObjectKey| if all || changed.contains(key) { None } else { old.remove(key) };
         let (objects, settings) = (&self.objects, &self.settings);
         self.resolved.gateways = gateways(objects, &self.resolved.classes, settings, &self.certificates, known);
+        if self.resolved.gateways.fleet.machines != fleet.machines {
+            dirty.machines = true;
+            dirty.statuses.extend(self.statuses_of_sockets());
+        }
         for state in &self.resolved.gateways.list {
             let is_changed = all || changed.contains(&*state.key);
             if is_changed || before.get(&state.key) != Some(&of(state)) {
                 touched.insert((*state.key).clone());
+                dirty.gateway_statuses(state);
+            }
+            if !self.resolved.gateways.fleet.is_same_for(&fleet, &state.key) {
                 dirty.gateway_statuses(state);
             }
             if !is_changed {

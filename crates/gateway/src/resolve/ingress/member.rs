@@ -23,7 +23,10 @@ const MOST_WARNINGS: usize = 10;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Refers {
     Service(ObjectKey),
+    /// For its certificate.
     Secret(ObjectKey),
+    /// For its users.
+    Users(ObjectKey),
 }
 
 /// Who goes first: the oldest, and canaries behind all others.
@@ -50,7 +53,7 @@ impl Member {
         let order = (annotations.canary.is_some(), age(&ingress.metadata));
         let mut refers = BTreeSet::new();
         if let Some(auth) = &annotations.auth {
-            refers.insert(Refers::Secret(users_of(ingress, auth)));
+            refers.insert(Refers::Users(users_of(ingress, auth)));
         }
         let common = Common::new(backends.objects, backends.certificates, ingress, annotations);
         let mut made = Self {
