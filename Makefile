@@ -29,7 +29,7 @@ clean-room: ## the README's commands in a bare Debian root with namespaces of it
 conformance: ## the official conformance suite: RUNG=1 FOCUS=regex RUNTIME=containerd NODES=3 RESUME=1
 	@hack/conformance.sh
 
-e2e: ## upstream's other end-to-end tests: SIG=network FEATURE=NetworkPolicy FOCUS=regex RUNTIME=containerd NODES=3 RESUME=1
+e2e: ## upstream's other end-to-end tests: SIG=network FEATURE=NetworkPolicy FOCUS=regex RUNTIME=containerd NODES=3 RESUME=1 KUBECTL=path
 	@hack/conformance.sh e2e
 
 gateway-conformance: ## the Gateway API's own conformance suite: TEST=HTTPRouteWeight CRDS=own RUNTIME=containerd KEEP=1

@@ -15,6 +15,7 @@
 #   KEEP=1        leaves the cluster for looking at; the next run removes it
 #   PROCS=4       tests at once      BUILD_JOBS=1  compilers at once
 #   FERRY=path    this program instead of a release build of the clone
+#   KUBECTL=path  the kubectl that the tests run, such as a link named kubectl to ferry; without it, upstream's
 # Results are in $FERRY_CACHE/conformance/results/<commit>-<runtime>, with `-e2e` behind it. See docs/conformance.md.
 . "$(dirname "$0")/common.sh"
 . "$top/hack/images.sh"
@@ -29,6 +30,7 @@ procs=${PROCS:-$(($(nproc) * 2))}
 port=${FERRY_CONFORMANCE_REGISTRY_PORT:-5059}
 url="http://127.0.0.1:$port"
 given=${FERRY:-}
+kubectl=${KUBECTL:+$(realpath -s "$KUBECTL")}
 chosen="${RUNG:-}${SIG:-}${FEATURE:-}${FOCUS:-}"
 case $tests in
   conformance) [ -z "${SIG:-}${FEATURE:-}" ] || fail "SIG and FEATURE choose among the tests of make e2e; here it is RUNG or FOCUS" ;;
@@ -40,6 +42,7 @@ case $runtime in containerd | embedded | unix://*) ;; *) fail "RUNTIME is contai
 [ "$servers" -le "$nodes" ] || fail "SERVERS=$servers are more than NODES=$nodes: servers are nodes, too"
 [ -z "$kill_every" ] || { [[ $kill_every =~ ^[1-9][0-9]*$ ]] && [ "$servers" -ge 3 ]; } || fail "KILL is a number of seconds, and needs SERVERS=3 or more: with fewer there is no quorum while one is away"
 [ "$nodes" = 1 ] || [ "$runtime" = embedded ] || fail "several real nodes on one machine run on the embedded runtime; leave RUNTIME out"
+[ -z "$kubectl" ] || [ -x "$kubectl" ] || fail "KUBECTL=$KUBECTL is no program"
 need_root
 cd "$top"
 
@@ -71,6 +74,8 @@ if [ "$nodes" != 1 ]; then
   [ -z "$kill_every" ] || { results="$results-killed"; kind=killed; }
 fi
 [ "$tests" = conformance ] || { results="$results-$tests"; kind=$tests; }
+[ -z "$kubectl" ] || results="$results-kubectl-$(sha256sum "$kubectl" | cut -c1-12)"
+kubectl=${kubectl:-$cache/kubectl}
 if [ -z "${RESUME:-}" ] && [ -d "$results" ]; then mv "$results" "$results.$(date -r "$results" +%Y%m%d-%H%M%S)"; fi
 mkdir -p "$results"; touch "$results/outcomes.tsv" "$results/seconds.tsv"
 cp "$suite/chosen.tsv" "$results/ladder.tsv"

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::log;
+use crate::refusal::{EOF, in_words_of_go, refusal, said, unread};
 use crate::text::warn;
 
 pub const JSON: &str = "application/json";
@@ -20,8 +21,13 @@ pub const TABLE: &str =
 /// An answer that is not a list is not larger; a list comes in chunks.
 const MOST: usize = 512 << 20;
 
+/// As often as client-go does.
+const RETRIES: usize = 10;
+
 pub struct Client {
     pub kube: kube::Client,
+    /// For what is upgraded: exec, attach, port-forward.
+    pub upgraded: kube::Client,
     /// `127.0.0.1:6443`, for messages.
     pub host: String,
     pub url: String,
@@ -33,16 +39,19 @@ pub struct Client {
 /// When an answer that goes on must have ended, where `--request-timeout` says so.
 pub type Deadline = Option<tokio::time::Instant>;
 
+#[derive(Clone)]
 pub struct Call<'a> {
     pub method: Method,
     pub path: String,
     pub accept: &'a str,
     pub body: Option<(&'a str, Vec<u8>)>,
+    /// What the server says of an error counts more than what kubectl makes of its code.
+    heard: bool,
 }
 
 impl<'a> Call<'a> {
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), accept: JSON, body: None }
+        Self { method, path: path.into(), accept: JSON, body: None, heard: true }
     }
 
     pub fn get(path: impl Into<String>) -> Self {
@@ -59,20 +68,38 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// An error is told by its code alone, as kubectl does where it asks what the server is.
+    pub fn unheard(mut self) -> Self {
+        self.heard = false;
+        self
+    }
+
     pub fn json(self, value: &Value) -> Self {
         self.body(JSON, value.to_string().into_bytes())
     }
 }
 
 impl Client {
-    pub fn new(kube: kube::Client, url: String, timeout: i64, verbosity: i64) -> Self {
+    pub fn new(kube: kube::Client, upgraded: kube::Client, url: String, timeout: i64, verbosity: i64) -> Self {
         let host =
             url.split_once("://").map_or(&*url, |(_, rest)| rest).split('/').next().unwrap_or_default().to_owned();
-        Self { kube, host, url, warned: Mutex::default(), timeout, verbosity }
+        Self { kube, upgraded, host, url, warned: Mutex::default(), timeout, verbosity }
     }
 
-    /// The answer whatever its code; only what did not reach the server is an error.
+    /// The answer whatever its code; only what did not reach the server is an error. A server that says when to come again is asked
+    /// again then.
     pub async fn send(&self, call: Call<'_>) -> Result<Response<Body>> {
+        for _ in 0..RETRIES {
+            let answer = self.once(call.clone()).await?;
+            match patience(&answer) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return Ok(answer),
+            }
+        }
+        self.once(call).await
+    }
+
+    async fn once(&self, call: Call<'_>) -> Result<Response<Body>> {
         // What was done is told before there is something to wait for.
         crate::text::flush();
         let mut request = Request::builder()
@@ -137,30 +164,45 @@ impl Client {
             last = inner.to_string();
             source = inner.source();
         }
-        let why = if last.contains("UnknownIssuer") {
-            "tls: failed to verify certificate: x509: certificate signed by unknown authority".to_owned()
-        } else if let Some(names) = names_of(&last) {
-            format!("tls: failed to verify certificate: x509: certificate is valid for {names}")
-        } else if last.contains("NotValidForName") {
-            format!("tls: failed to verify certificate: x509: the certificate is not valid for {}", self.host)
-        } else if let Some(scheme) = last.strip_prefix("unsupported scheme ") {
-            format!("unsupported protocol scheme {}", crate::text::quote(scheme))
-        } else if last.contains("failed to lookup address") {
-            let name = self.host.rsplit_once(':').map_or(&*self.host, |(name, _)| name);
-            format!("dial tcp: lookup {name}: no such host")
-        } else {
-            last
-        };
+        refused |= last.contains("connection refused");
+        let why = in_words_of_go(&last, &self.host);
         Error::Connection { host: self.host.clone(), refused, why }
     }
 
     /// The body of an answer, or its Status as an error.
     pub async fn bytes(&self, call: Call<'_>) -> Result<Bytes> {
-        let what = subject(&call);
-        let answer = self.send(call).await?;
+        let mut left = if call.method == Method::GET { RETRIES } else { 0 };
+        let answer = loop {
+            match self.send(call.clone()).await {
+                // Nothing was changed by a question: a server that went away meanwhile is asked again.
+                Err(Error::Connection { why, .. }) if left > 0 && (why == EOF || why.contains("onnection reset")) => {
+                    left -= 1;
+                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                }
+                answer => break answer?,
+            }
+        };
         let code = answer.status();
-        let body = self.read(answer).await?;
-        if code.is_success() { Ok(body) } else { Err(refusal(code, &body, &what)) }
+        if code.is_success() { self.read(answer).await } else { Err(self.refused(answer, &call).await) }
+    }
+
+    /// Why the server does not do it.
+    async fn refused(&self, answer: Response<Body>, call: &Call<'_>) -> Error {
+        let code = answer.status();
+        let kind = answer.headers().get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let is_text = kind.is_none_or(|kind| kind.is_empty() || kind.starts_with("text/"));
+        let body = match self.read(answer).await {
+            Ok(body) => body,
+            Err(error) => return error,
+        };
+        match said(&body).filter(|_| call.heard) {
+            Some(status) => Error::Status(Box::new(status)),
+            None => {
+                let text =
+                    if is_text { String::from_utf8_lossy(&body).trim().to_owned() } else { "unknown".to_owned() };
+                refusal(code, &text, &subject(call))
+            }
+        }
     }
 
     async fn read(&self, answer: Response<Body>) -> Result<Bytes> {
@@ -171,18 +213,18 @@ impl Client {
                 log::body(self.verbosity, &whole);
                 Ok(whole)
             }
-            Err(error) => Err(Error::Connection {
-                host: self.host.clone(),
-                refused: false,
-                why: format!("unexpected EOF: {error}"),
-            }),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+                Err(Error::say("the server's answer is too long"))
+            }
+            Err(_) => Err(Error::say(
+                "unexpected error when reading response body. Please retry. Original error: unexpected EOF",
+            )),
         }
     }
 
     pub async fn json(&self, call: Call<'_>) -> Result<Value> {
         let body = self.bytes(call).await?;
-        serde_json::from_slice(&body)
-            .map_err(|error| Error::say(format!("the server's answer cannot be read: {error}")))
+        serde_json::from_slice(&body).map_err(|error| Error::say(unread(&body, &error)))
     }
 
     /// How many different warnings the server gave.
@@ -197,30 +239,21 @@ impl Client {
 
     /// An answer that goes on, as of a watch or of logs.
     pub async fn stream(&self, call: Call<'_>) -> Result<Body> {
-        let what = subject(&call);
-        let answer = self.send(call).await?;
+        let answer = self.send(call.clone()).await?;
         let code = answer.status();
         if code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer.into_body());
         }
-        let body = self.read(answer).await?;
-        Err(refusal(code, &body, &what))
+        Err(self.refused(answer, &call).await)
     }
 }
 
-/// `a, b, not c`: whom a certificate is for, of the TLS library's words.
-fn names_of(said: &str) -> Option<String> {
-    let (_, rest) = said.split_once("certificate not valid for name \"")?;
-    let (wanted, rest) = rest.split_once("\"; certificate is only valid for ")?;
-    let is_address = wanted.parse::<std::net::IpAddr>().is_ok();
-    let of = |begin: &str, end: &str| -> Vec<String> {
-        rest.split(begin).skip(1).filter_map(|part| part.split_once(end)).map(|(name, _)| name.to_owned()).collect()
-    };
-    let names = if is_address { of("IpAddress(", ")") } else { of("DnsName(\"", "\")") };
-    match &*names {
-        [] => None,
-        names => Some(format!("{}, not {wanted}", names.join(", "))),
-    }
+/// How long to wait before a request is sent again, where the server says so.
+fn patience(answer: &Response<Body>) -> Option<std::time::Duration> {
+    let code = answer.status();
+    let wait = answer.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?.parse::<u32>().ok()?;
+    (code == StatusCode::TOO_MANY_REQUESTS || code.is_server_error())
+        .then(|| std::time::Duration::from_secs(wait.into()))
 }
 
 /// ` (get boats.example.com anna)`: what a path of the API is about, for answers that do not say.
@@ -252,38 +285,6 @@ fn subject(call: &Call<'_>) -> String {
 
 pub fn user_agent() -> &'static str {
     concat!("kubectl/v1.37.0 (linux/", "amd64", ") ferry/", env!("CARGO_PKG_VERSION"))
-}
-
-/// A Status as it came, or one made of the code, as client-go makes it.
-pub fn refusal(code: StatusCode, body: &[u8], subject: &str) -> Error {
-    if let Ok(status) = serde_json::from_slice::<Value>(body)
-        && status["kind"] == "Status"
-    {
-        return Error::Status(Box::new(status));
-    }
-    let text = String::from_utf8_lossy(body).trim().to_owned();
-    let (reason, message) = match code.as_u16() {
-        404 => ("NotFound", "the server could not find the requested resource".to_owned()),
-        401 => ("Unauthorized", "the server has asked for the client to provide credentials".to_owned()),
-        403 => ("Forbidden", if text.is_empty() { "forbidden".to_owned() } else { text }),
-        405 => ("MethodNotAllowed", "the server does not allow this method on the requested resource".to_owned()),
-        406 => ("NotAcceptable", text),
-        415 => ("UnsupportedMediaType", text),
-        429 => (
-            "TooManyRequests",
-            "the server has received too many requests and has asked us to try again later".to_owned(),
-        ),
-        503 => ("ServiceUnavailable", "the server is currently unable to handle the request".to_owned()),
-        500..=599 => {
-            let why = crate::text::quote(&text);
-            ("InternalError", format!("an error on the server ({why}) has prevented the request from succeeding"))
-        }
-        _ => ("BadRequest", "the server rejected our request for an unknown reason".to_owned()),
-    };
-    let message = format!("{message}{subject}");
-    let status =
-        json!({"kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": reason, "message": message});
-    Error::Status(Box::new(status))
 }
 
 /// A query without the parameters that are empty.

@@ -152,9 +152,12 @@ fn prepare(arguments: &[String], live: bool) -> Result<(Context, Runner), u8> {
     parsed.shadowed = shadowed;
     for option in &preferred.options {
         if let Err(why) = parsed.prefer(&option.name, &option.default) {
+            let (what, why) = why.split_once('\n').unwrap_or((&why, ""));
             let whose = match &preferred.alias {
-                Some(alias) => format!("{why} in alias {alias}"),
-                None => format!("{why} for command {}", preferred.of),
+                Some(alias) if why.is_empty() => format!("{what} in alias {alias}"),
+                None if why.is_empty() => format!("{what} for command {}", preferred.of),
+                Some(alias) => format!("could not apply{what} in alias {alias} err: {why}"),
+                None => format!("could not apply override{what} in command {} err: {why}", preferred.of),
             };
             warn(format!("error occurred while applying preferences {whose}"));
             return Err(1);

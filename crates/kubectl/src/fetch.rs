@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::{StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
 
-use crate::config::connect::chain;
+use crate::config::connect::{chain, clients};
+use crate::config::proxy;
 use crate::error::Error;
 use crate::text::quote;
 
@@ -80,7 +81,8 @@ async fn ask(at: &Uri) -> Result<http::Response<kube::client::Body>, String> {
     let mut config = kube::Config::new(base.parse().map_err(|error| format!("{error}"))?);
     config.connect_timeout = Some(Duration::from_secs(30));
     config.default_retry = false;
-    let client = kube::Client::try_from(config).map_err(|error| chain(&error))?;
+    let proxy = proxy::Environment::read().proxy(&base).map_err(|error| error.inner())?;
+    let (client, _) = clients(config, proxy).map_err(|error| chain(&error))?;
     let path = at.path_and_query().map_or("/", |path| path.as_str());
     let request = http::Request::get(path).header(header::USER_AGENT, "Go-http-client/1.1");
     let request = request.body(kube::client::Body::empty()).map_err(|error| error.to_string())?;
@@ -90,8 +92,12 @@ async fn ask(at: &Uri) -> Result<http::Response<kube::client::Body>, String> {
 /// Go's words for what is seen most.
 fn refused(error: &kube::Error, authority: &str) -> String {
     let why = chain(error);
-    if why.contains("Connection refused") {
+    if why.to_lowercase().contains("connection refused") {
         return REFUSED.into();
+    }
+    // A proxy's refusal stands behind the library's words.
+    if let Some(at) = why.find("proxyconnect tcp: ") {
+        return why[at..].to_owned();
     }
     if why.contains("failed to lookup address") {
         let name = authority.rsplit_once(':').map_or(authority, |(name, _)| name);

@@ -208,7 +208,7 @@ impl Parsed {
         if self.changed(name) {
             return Ok(());
         }
-        self.set(flag, value).map_err(|why| format!("could not apply override value {value} to flag {name}: {why}"))
+        self.set(flag, value).map_err(|why| format!(" value {value} to flag {name}\n{why}"))
     }
 
     /// Whether the command has such a flag.

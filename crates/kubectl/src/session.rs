@@ -108,17 +108,20 @@ impl Context {
             let told = config::exec::completed(chosen, &self.policy, self.outlives_credentials())?;
             let chosen = told.as_ref().unwrap_or(chosen);
             let asked = config::ask::completed(chosen)?;
-            let config = config::connect::config(asked.as_ref().unwrap_or(chosen), timeout).await?;
+            let chosen = asked.as_ref().unwrap_or(chosen);
+            let config = config::connect::config(chosen, timeout).await?;
+            let proxy = config::connect::proxy_of(chosen, &config)?;
             let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-            let client = kube::Client::try_from(config).map_err(|error| match config::connect::chain(&error) {
-                why if why.contains("KeyMismatch") => Error::Connection {
-                    host: String::new(),
-                    refused: false,
-                    why: "tls: private key does not match public key".into(),
-                },
-                why => Error::say(why),
-            })?;
-            let client = Client::new(client, url, timeout, self.verbosity());
+            let (client, upgraded) =
+                config::connect::clients(config, proxy).map_err(|error| match config::connect::chain(&error) {
+                    why if why.contains("KeyMismatch") => Error::Connection {
+                        host: String::new(),
+                        refused: false,
+                        why: "tls: private key does not match public key".into(),
+                    },
+                    why => Error::say(why),
+                })?;
+            let client = Client::new(client, upgraded, url, timeout, self.verbosity());
             if self.flags.global("match-server-version") == Some("true") {
                 same_version(&client).await?;
             }

@@ -74,6 +74,12 @@ fn says_what_kubectl_says_where_it_did_not() {
     compare("found-lines.txt", "found-recorded.txt");
 }
 
+/// What is seldom used: preferences with empty fields, applysets, describing of every kind, forms of waiting, odd arguments.
+#[test]
+fn says_what_kubectl_says_seldom() {
+    compare("seldom-lines.txt", "seldom-recorded.txt");
+}
+
 fn compare(lines: &str, answers: &str) {
     let recorder = std::env::var_os("FERRY_KUBECTL_RECORD");
     let server = Server::start();

@@ -52,7 +52,13 @@ impl ApplySet {
         if name.is_empty() {
             return Err(invalid("name cannot be blank".into()));
         }
-        let resource = context.resource(kind).await.map_err(|error| invalid(error.inner()))?;
+        let resource = match context.with_mapper(|mapper| Ok(mapper.find(kind).cloned())).await? {
+            Some(resource) if !name.contains('/') => resource,
+            _ => {
+                let (plural, group) = kind.split_once('.').unwrap_or((kind, ""));
+                return Err(invalid(format!("no matches for {group}/, Resource={plural}")));
+            }
+        };
         // The namespace of the command line alone: that of a kubeconfig changes from one run to the next.
         let namespace = match resource.namespaced && context.namespace_is_explicit() {
             true => Some(context.namespace().await?),

@@ -44,6 +44,8 @@ async fn run(context: &Context) -> Result<()> {
     if !context.words().is_empty() {
         return Err(Error::say("no arguments are allowed"));
     }
+    let of_flag = |error: Error| format!("error accessing --dry-run flag for command reconcile: {}", error.inner());
+    DryRun::of(flags).map_err(|error| Error::say(of_flag(error)))?;
     let report = Report::of(context)?;
     if report.dry_run == DryRun::Server {
         return Err(Error::say("--dry-run=server for command reconcile is not supported yet"));

@@ -149,6 +149,7 @@ async fn candidates(word: &str, before: &[String]) -> (Vec<Candidate>, Directive
     match asked {
         Some(flag) => of_flag(&context, name, flag).await,
         None if found.is_none() && !rest.is_empty() => (Vec::new(), Directive::Default),
+        None if UNKNOWN.contains(&name) => (Vec::new(), Directive::Default),
         None => {
             all.extend(plain(of_command(&context, name, word).await.unwrap_or_default()));
             (all, Directive::NoFileComp)
@@ -206,14 +207,16 @@ async fn of_command(context: &Context, command: &str, word: &str) -> Result<Vec<
         "completion" => return Ok(["bash", "zsh", "fish", "powershell"].map(str::to_owned).to_vec()),
         "use-context" | "delete-context" | "rename-context" => return Ok(context.loaded().await?.contexts()),
         "get" | "describe" | "delete" | "edit" | "label" | "annotate" | "patch" | "scale" | "autoscale" | "expose"
-        | "wait" | "taint" | "explain" | "status" | "history" | "restart" | "undo" | "pause" | "resume" | "image"
-        | "env" | "resources" | "selector" | "subject" | "serviceaccount" | "view-last-applied"
+        | "taint" | "status" | "history" | "restart" | "undo" | "pause" | "resume" | "image" | "view-last-applied"
         | "edit-last-applied" => {
             if let Some((kind, _)) = word.split_once('/') {
                 return Ok(names(context, kind).await?.into_iter().map(|name| format!("{kind}/{name}")).collect());
             }
-            match context.words().first().filter(|first| !first.contains('/') && command != "explain") {
+            match context.words().first().filter(|first| !first.contains('/')) {
                 Some(first) => first,
+                None if !own_types(command).is_empty() => {
+                    return Ok(own_types(command).iter().map(|kind| (*kind).to_owned()).collect());
+                }
                 None => return types(context).await,
             }
         }
@@ -228,6 +231,24 @@ async fn of_command(context: &Context, command: &str, word: &str) -> Result<Vec<
     }
     Ok(found)
 }
+
+/// The types of commands that are for some only.
+fn own_types(command: &str) -> &'static [&'static str] {
+    match command {
+        "status" | "history" | "restart" | "undo" => &["deployment", "daemonset", "statefulset"],
+        "pause" | "resume" => &["deployment"],
+        "scale" | "autoscale" => &["deployment", "replicaset", "replicationcontroller", "statefulset"],
+        "taint" => &["node"],
+        "expose" => &["pod", "service", "replicationcontroller", "deployment", "replicaset"],
+        "image" => {
+            &["daemonsets", "deployments", "pods", "cronjobs", "replicasets", "replicationcontrollers", "statefulsets"]
+        }
+        _ => &[],
+    }
+}
+
+/// Commands whose words nobody but the shell completes: perhaps they are files.
+const UNKNOWN: [&str; 6] = ["wait", "explain", "env", "resources", "selector", "subject"];
 
 /// What stands for its pods.
 const WITH_PODS: [&str; 8] =

@@ -78,7 +78,13 @@ pub const COMMAND: Command = group(
 pub fn place(context: &Context, list: &str, name: &str) -> PathBuf {
     let all = paths(&context.flags);
     let has = |path: &&PathBuf| file::read(path).is_ok_and(|config| entry(&config, list, name).is_some());
-    let found = all.iter().find(has).or_else(|| all.iter().find(|path| path.exists())).or(all.last());
+    all.iter().find(has).cloned().unwrap_or_else(|| usual(context))
+}
+
+/// The first file that there is, or the last that there is not.
+fn usual(context: &Context) -> PathBuf {
+    let all = paths(&context.flags);
+    let found = all.iter().find(|path| path.exists()).or(all.last());
     found.cloned().unwrap_or_else(|| PathBuf::from("config"))
 }
 
@@ -207,19 +213,21 @@ async fn delete(context: &Context, list: &str, kind: &str) -> Result<()> {
             return Ok(());
         }
     };
+    // kubectl names the file that would get what is new, whichever has what goes.
+    let shown = usual(context);
     let path = place(context, list, &name);
     let mut config = read(&path)?;
     let Some(entries) = config[list].as_array_mut() else { return Ok(()) };
     let before = entries.len();
     entries.retain(|entry| entry["name"] != *name.as_str());
     if entries.len() == before {
-        return Err(Error::say(format!("cannot delete {kind} {name}, not in {}", path.display())));
+        return Err(Error::say(format!("cannot delete {kind} {name}, not in {}", shown.display())));
     }
-    if list == "contexts" && config["current-context"] == *name.as_str() {
+    if list == "contexts" && context.loaded().await?.merged["current-context"] == *name.as_str() {
         warn("warning: this removed your active context, use \"kubectl config use-context\" to select a different one");
     }
     file::write(&path, &config)?;
-    line(format!("deleted {kind} {name} from {}", path.display()));
+    line(format!("deleted {kind} {name} from {}", shown.display()));
     Ok(())
 }
 
@@ -232,7 +240,7 @@ async fn rename(context: &Context) -> Result<()> {
         return Err(Error::say(format!(
             "cannot rename the context {}, it's not in {}",
             quote(old),
-            place(context, "contexts", old).display()
+            usual(context).display()
         )));
     }
     if entry(&loaded.merged, "contexts", new).is_some() {

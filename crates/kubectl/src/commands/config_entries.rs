@@ -129,7 +129,7 @@ pub fn user_flags() -> Vec<Flag> {
         text("password", "The password for basic authentication."),
         text("exec-command", "The program of an exec credential plug-in."),
         text("exec-api-version", "The version it speaks."),
-        crate::flags::array("exec-arg", "Its arguments."),
+        crate::flags::slice("exec-arg", "Its arguments."),
         crate::flags::array("exec-env", "Its environment, as key=value."),
         text("exec-interactive-mode", "Whether it may ask: Never, IfAvailable or Always."),
         switch("exec-provide-cluster-info", "Whether it is told of the cluster."),

@@ -62,13 +62,17 @@ pub async fn view(context: &Context) -> Result<()> {
     config["current-context"] = current.into();
     for entry in config["contexts"].as_array_mut().into_iter().flatten() {
         if let Some(fields) = entry["context"].as_object_mut() {
-            fields.retain(|_, value| value.as_str() != Some(""));
+            // These two have a line even where they name nothing.
+            for field in ["cluster", "user"] {
+                fields.entry(field).or_insert_with(|| "".into());
+            }
+            fields.retain(|field, value| value.as_str() != Some("") || matches!(&**field, "cluster" | "user"));
         }
     }
     if !flags.is("raw") && !flags.is("flatten") {
         redact(&mut config);
     }
-    out(match Format::for_reading(flags)? {
+    out(match Format::for_writing(flags)? {
         Format::Human { .. } => ferry_schema::yaml::to_yaml(&config),
         Format::Json { .. } => crate::print::in_order(&config, &ORDERS, 0, 4) + "\n",
         Format::Name => "config/<unknown>\n".to_owned(),
@@ -95,6 +99,10 @@ const ORDERS: [&[&str]; 4] = [
         "client-key-data",
         "token",
         "tokenFile",
+        "as",
+        "as-uid",
+        "as-groups",
+        "as-user-extra",
         "username",
         "password",
         "auth-provider",

@@ -106,7 +106,7 @@ impl<'a> Container<'a> {
     async fn start(&self, command: &[&str], stdin: bool) -> Result<AttachedProcess> {
         let text = |field: &str| self.pod["metadata"][field].as_str().unwrap_or_default();
         let client = self.context.client().await?;
-        let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.kube.clone(), text("namespace"));
+        let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.upgraded.clone(), text("namespace"));
         let parameters = stream::parameters(&self.name, stdin, false);
         api.exec(text("name"), command.iter().copied(), &parameters).await.map_err(|error| stream::failed(&error))
     }

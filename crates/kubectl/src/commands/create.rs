@@ -50,6 +50,9 @@ async fn run(context: &Context) -> Result<()> {
         if !context.words().is_empty() {
             return Err(context.usage(format!("Unexpected args: [{}]", context.words().join(" "))));
         }
+        if flags.is("edit") {
+            return Err(Error::say(crate::resource::MISSING));
+        }
         return Err(Error::say("must specify one of -f and -k"));
     }
     if !context.words().is_empty() {

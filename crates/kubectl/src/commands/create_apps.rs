@@ -59,8 +59,11 @@ fn words(context: &Context) -> Result<(String, Vec<String>)> {
 fn container_name(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     let name: String = last.split([':', '@']).next().unwrap_or(last).to_owned();
-    let clean: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
-    clean.trim_matches('-').to_lowercase()
+    // A name that had to be changed may be another's: it gets an end of its own.
+    if name.contains(['_', '.']) {
+        return format!("{}-{}", name.replace(['_', '.'], "-"), super::debug::letters());
+    }
+    name
 }
 
 fn need_image(image: &str) -> Result<()> {

@@ -154,9 +154,10 @@ async fn drain(context: &Context, node: &Info, dry_run: DryRun) -> Result<()> {
     for pod in &leaving {
         let place = format!("{}/{}", pod.namespace.as_deref().unwrap_or_default(), pod.name);
         let deletes = flags.is("disable-eviction") && dry_run != DryRun::Client;
-        match deletes {
-            true => line(format!("pod/{} deletion started{}", pod.name, dry_run.suffix())),
-            false => line(format!("evicting pod {place}{}", dry_run.suffix())),
+        if !deletes {
+            line(format!("evicting pod {place}{}", dry_run.suffix()));
+        } else if context.verbosity() >= 2 && dry_run == DryRun::No {
+            line(format!("pod/{} deletion started", pod.name));
         }
     }
     if dry_run == DryRun::Client {

@@ -103,6 +103,13 @@ fn kept(error: Error, file: &Path) -> Error {
 }
 
 async fn session(context: &Context, infos: Vec<Info>, mode: Mode) -> Result<()> {
+    let output = context.flags.text("output");
+    if mode == Mode::Object && !matches!(&*output.to_lowercase(), "" | "json" | "yaml" | "kyaml") {
+        return Err(Error::say(format!(
+            "unable to match a printer suitable for the output format {}, allowed formats are: json,kyaml,yaml",
+            quote(output)
+        )));
+    }
     let report = Report::of_reading(context)?;
     let as_json = context.flags.text("output") == "json";
     let clean: Vec<Value> = infos.iter().map(|info| without_managed_fields(&info.object)).collect();

@@ -119,7 +119,11 @@ fn service(context: &Context, info: &Info) -> Result<Value> {
     let wanted: Vec<i64> = match flags.given("port") {
         Some(text) => text
             .split(',')
-            .map(|port| port.trim().parse().map_err(|_| Error::say(format!("couldn't parse port {port}"))))
+            .map(|port| {
+                port.trim().parse().map_err(|_| {
+                    Error::say(format!("strconv.Atoi: parsing {}: invalid syntax", crate::text::quote(port)))
+                })
+            })
             .collect::<Result<_>>()?,
         None => known.iter().map(|(port, _)| *port).collect(),
     };

@@ -7,9 +7,10 @@ use crate::client::{Call, JSON, TABLE, query};
 use crate::discovery::Resource;
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, slice, switch, text};
+use crate::print::columns::Columns;
 use crate::print::table::{Options, Printer};
 use crate::print::{self, Format, sort};
-use crate::resource::{Builder, Info, Pages, Selection, Target, name_kind, read_all};
+use crate::resource::{Builder, Info, Pages, Selection, Target, read_all};
 use crate::session::Context;
 use crate::text::{flush, print, warn};
 
@@ -118,8 +119,18 @@ async fn raw(context: &Context, path: &str) -> Result<()> {
     if !context.words().is_empty() {
         return Err(Error::say("arguments may not be passed when --raw is specified"));
     }
+    let unfit =
+        |why: String| Error::say(format!("--raw must be a valid URL path: parse {}: {why}", crate::text::quote(path)));
+    // Of a whole address the path is asked for; the server is the kubeconfig's.
+    let path = match path.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |at| &rest[at..]),
+        _ => path,
+    };
     if !path.starts_with('/') {
-        return Err(Error::say(format!("--raw must be a valid URL path: parse {path:?}: invalid URI for request")));
+        return Err(unfit("invalid URI for request".into()));
+    }
+    if let Some(wrong) = wrong_escape(path.split('?').next().unwrap_or_default()) {
+        return Err(unfit(format!("invalid URL escape {}", crate::text::quote(wrong))));
     }
     let mut body = context.client().await?.stream(Call::get(path).accept("*/*")).await?;
     get_watch::copy(&mut body, |part| {
@@ -139,6 +150,14 @@ pub fn table_options(context: &Context, wide: bool) -> Options {
         label_columns: flags.list("label-columns"),
         kind: None,
     }
+}
+
+/// The first `%` of a path that no two digits follow, with what follows.
+fn wrong_escape(path: &str) -> Option<&str> {
+    path.match_indices('%').find_map(|(at, _)| {
+        let digits = path.get(at + 1..at + 3).is_some_and(|two| two.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        (!digits).then(|| path.get(at..at + 3).unwrap_or(&path[at..]))
+    })
 }
 
 /// The path of one object, or of its subresource.
@@ -165,7 +184,8 @@ async fn human(context: &Context, targets: &[Target], wide: bool) -> Result<()> 
         let text = crate::text::quote(&text);
         return Err(Error::say(format!("couldn't find any field with path {text} in the list of objects")));
     }
-    let mut tables = Tables { context, wide, several, printer: None, separate: false, written: false };
+    let one = matches!(targets, [Target::One { .. }]);
+    let mut tables = Tables { context, wide, several, printer: None, separate: false, written: false, one };
     let (mut errors, mut all_namespaced) = (Vec::new(), !flags.is("all-namespaces"));
     if targets.iter().all(|target| matches!(target, Target::One { .. })) {
         let (found, failed) = named(context, targets, accept, include).await?;
@@ -198,7 +218,8 @@ async fn human(context: &Context, targets: &[Target], wide: bool) -> Result<()> 
             false => "No resources found".to_owned(),
         });
     }
-    Error::all(errors)
+    // Only what the server says has a beginning here.
+    Error::all(errors.into_iter().map(Error::plain).collect())
 }
 
 type Found = Vec<(Resource, Value)>;
@@ -251,6 +272,8 @@ struct Tables<'a> {
     printer: Option<(Resource, Printer)>,
     separate: bool,
     written: bool,
+    /// One object is in no order.
+    one: bool,
 }
 
 /// As much of a table is held until all of it is there, as kubectl does. What is longer is written in parts: memory has an end.
@@ -266,7 +289,7 @@ impl Tables<'_> {
     fn show(&mut self, resource: &Resource, table: &mut Value) -> Result<()> {
         let flags = &self.context.flags;
         // A table that cannot be sorted is not shown.
-        if let Some(by) = flags.given("sort-by") {
+        if let Some(by) = flags.given("sort-by").filter(|_| !self.one) {
             match sort_rows(table, by) {
                 Err(error @ Error::Exit { .. }) => return Err(error),
                 Err(_) => return Ok(()),
@@ -310,6 +333,9 @@ async fn generic(context: &Context, targets: &[Target], single: bool, format: &F
     let sort_by = flags.given("sort-by");
     if let ([Target::Many(selection)], None, true) = (targets, sort_by, streams(format)) {
         return stream(context, selection, format).await;
+    }
+    if let ([Target::Many(selection)], None, Format::Columns(columns)) = (targets, sort_by, format) {
+        return stream_columns(context, selection, columns).await;
     }
     let limit = if sort_by.is_some() { 0 } else { flags.int("chunk-size") };
     let (mut infos, mut errors) = if flags.given("subresource").is_some() {
@@ -355,19 +381,16 @@ async fn stream(context: &Context, selection: &Selection, format: &Format) -> Re
     let mut failed = None;
     let mut any = false;
     loop {
-        let mut page = match pages.next(context, JSON).await {
-            Ok(Some(page)) => page,
+        let items = match pages.items(context).await {
+            Ok(Some(items)) => items,
             Ok(None) => break,
             Err(error) => {
                 failed = Some(error);
                 break;
             }
         };
-        let kind = page["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
-        let api_version = page["apiVersion"].clone();
-        let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) else { continue };
-        for mut item in items {
-            name_kind(&mut item, &kind, &api_version);
+        for item in items {
+            let item = item?;
             let text = format.object(&item, true)?;
             match format {
                 Format::Json { .. } => {
@@ -392,6 +415,34 @@ async fn stream(context: &Context, selection: &Selection, format: &Format) -> Re
         ),
         _ => print("kind: List\nmetadata:\n  resourceVersion: \"\"\n"),
     }
+    failed.map_or(Ok(()), Err)
+}
+
+/// The cells are held until all of them are there, for the columns are aligned; the objects are not.
+async fn stream_columns(context: &Context, selection: &Selection, columns: &Columns) -> Result<()> {
+    let mut pages = Pages::new(selection, context.flags.int("chunk-size"), "");
+    let (mut rows, mut failed) = (columns.headers(), None);
+    'all: loop {
+        match pages.items(context).await {
+            Ok(Some(items)) => {
+                for item in items {
+                    match columns.row(&item?) {
+                        Ok(row) => rows.push_str(&row),
+                        Err(why) => {
+                            failed = Some(Error::say(why));
+                            break 'all;
+                        }
+                    }
+                }
+            }
+            Ok(None) => break,
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
+    }
+    print(Columns::aligned(&rows));
     failed.map_or(Ok(()), Err)
 }
 

@@ -131,7 +131,8 @@ pub async fn watch(
     let mut buffer = Vec::new();
     loop {
         let part = tokio::select! {
-            part = by(deadline, next_part(&mut body)) => part?,
+            // A connection that broke ends a watch like one that was closed.
+            part = by(deadline, next_part(&mut body)) => part.unwrap_or_default(),
             // Who is interrupted here ends with a code, as kubectl does, and not by the signal.
             _ = tokio::signal::ctrl_c() => {
                 flush();
@@ -183,7 +184,7 @@ pub async fn next_part(body: &mut Body) -> Result<Option<bytes::Bytes>> {
                     return Ok(Some(part));
                 }
             }
-            Some(Err(error)) => return Err(Error::say(format!("the server's answer ended early: {error}"))),
+            Some(Err(_)) => return Err(Error::say("unexpected EOF")),
         }
     }
 }

@@ -60,6 +60,7 @@ mod replace;
 mod rollout;
 mod rollout_history;
 mod run;
+mod run_attached;
 mod scale;
 mod set;
 mod set_last_applied;

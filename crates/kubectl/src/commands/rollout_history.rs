@@ -156,11 +156,6 @@ async fn back(context: &Context, info: &Info, dry_run: DryRun) -> Result<(Value,
         ));
     }
     let found = pasts(context, info).await?;
-    if info.object["spec"]["paused"] == true {
-        return Err(Error::say(
-            "you cannot rollback a paused deployment; resume it first with 'kubectl rollout resume' and try again",
-        ));
-    }
     let past = match wanted {
         0 => found.len().checked_sub(2).and_then(|at| found.get(at)),
         number => found.iter().find(|past| past.revision == number),
@@ -180,6 +175,11 @@ async fn back(context: &Context, info: &Info, dry_run: DryRun) -> Result<(Value,
     };
     if dry_run == DryRun::Client {
         return Ok((info.object.clone(), "rolled back"));
+    }
+    if info.object["spec"]["paused"] == true {
+        return Err(Error::say(
+            "you cannot rollback a paused deployment; resume it first with 'kubectl rollout resume' and try again",
+        ));
     }
     if past.data.is_object() {
         return Ok((common::patch(context, info, STRATEGIC, &past.data, dry_run).await?, "rolled back"));

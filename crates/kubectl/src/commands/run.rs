@@ -2,13 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Command, common, generate, leaf, pods, record};
-use crate::client::Call;
+use super::{Command, common, generate, leaf, record, run_attached};
 use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, array, switch, text};
-use crate::resource::Info;
 use crate::session::Context;
-use crate::text::line;
 
 pub const COMMAND: Command = leaf(
     "run",
@@ -117,7 +114,7 @@ async fn run(context: &Context) -> Result<()> {
         }
         return Ok(());
     }
-    attached(context, name, object, service).await
+    run_attached::run(context, name, object, service).await
 }
 
 const POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
@@ -185,7 +182,9 @@ fn pod(context: &Context, name: &str, image: &str, rest: &[String]) -> Result<Va
     }
     if flags.is("stdin") {
         container["stdin"] = true.into();
-        container["stdinOnce"] = true.into();
+        if !flags.is("leave-stdin-open") {
+            container["stdinOnce"] = true.into();
+        }
     }
     if flags.is("tty") {
         container["tty"] = true.into();
@@ -259,55 +258,4 @@ fn strategic(object: &Value, text: &str) -> Result<Value> {
     apply(PatchKind::Strategic, &ty, object, text.as_bytes(), ferry_schema::Validation::Ignore)
         .map(|patched| patched.object)
         .map_err(|_| Error::say("Invalid JSON Patch"))
-}
-
-/// Creates an object, without a word.
-async fn make(context: &Context, namespace: &str, object: Value) -> Result<Info> {
-    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-    let resource = context.kind(&text("apiVersion"), &text("kind")).await?;
-    let mut object = common::normalized(object);
-    record::record(context, &mut object);
-    object["metadata"]["namespace"] = namespace.into();
-    let info = crate::resource::of_object(&resource, object);
-    common::create(context, &info, &info.object, common::DryRun::No, "Strict").await?;
-    Ok(info)
-}
-
-async fn attached(context: &Context, name: &str, object: Value, service: Option<Value>) -> Result<()> {
-    let flags = &context.flags;
-    let namespace = context.namespace().await?;
-    let info = make(context, &namespace, object).await?;
-    let mut made = vec![info.clone()];
-    if let Some(service) = service {
-        made.push(make(context, &namespace, service).await?);
-    }
-    let limit = std::time::Duration::from_nanos(flags.duration("pod-running-timeout").unsigned_abs());
-    let client = context.client().await?;
-    let running = async {
-        loop {
-            let pod = client.json(Call::get(info.path())).await?;
-            match pod["status"]["phase"].as_str() {
-                Some("Running" | "Succeeded" | "Failed") => return Ok::<Value, Error>(pod),
-                _ => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
-            }
-        }
-    };
-    let pod =
-        tokio::time::timeout(limit, running).await.map_err(|_| Error::say("timed out waiting for the condition"))??;
-    let container = pods::default_container(&pod, true)?;
-    let result = if pod["status"]["phase"] == "Running" {
-        super::attach::join(context, &pod, &container).await
-    } else {
-        let body = client.bytes(Call::get(format!("{}/log", info.path())).accept("*/*")).await?;
-        crate::text::print(body);
-        Ok(())
-    };
-    if flags.is("rm") {
-        for info in &made {
-            let options = json!({"propagationPolicy": "Background"});
-            client.json(Call::new(http::Method::DELETE, info.path()).json(&options)).await?;
-            line(format!("{} \"{name}\" deleted from {namespace} namespace", info.resource.kind_name()));
-        }
-    }
-    result
 }

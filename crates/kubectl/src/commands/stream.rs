@@ -64,7 +64,7 @@ pub async fn run(
         }
     }
     let client = context.client().await?;
-    let api: Api<Pod> = Api::namespaced(client.kube.clone(), namespace);
+    let api: Api<Pod> = Api::namespaced(client.upgraded.clone(), namespace);
     let parameters = parameters(container, streams.stdin, tty);
     let detach = match streams.detach.as_deref().filter(|_| tty) {
         Some(keys) => {
@@ -134,7 +134,10 @@ pub fn failed(error: &kube::Error) -> Error {
             }
             Err(error) => Error::say(error.to_string()),
         },
-        other => Error::say(crate::config::connect::chain(other)),
+        other => match crate::config::connect::chain(other) {
+            why if why.contains("close_notify") => Error::say("unexpected EOF"),
+            why => Error::say(why),
+        },
     }
 }
 

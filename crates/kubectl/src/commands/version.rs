@@ -37,7 +37,13 @@ async fn run(context: &Context) -> Result<()> {
     });
     let mut failed = None;
     if !context.flags.is("client") {
-        let answer = async { context.client().await?.json(Call::get("/version")).await };
+        let answer = async {
+            let body = context.client().await?.bytes(Call::get("/version").unheard()).await?;
+            serde_json::from_slice(&body).map_err(|error| {
+                let why = crate::refusal::unread(&body, &error);
+                Error::say(format!("unable to parse the server version: {why}"))
+            })
+        };
         match answer.await {
             Ok(server) => whole["serverVersion"] = server,
             Err(error) => failed = Some(error),

@@ -51,6 +51,21 @@ enum Condition {
     Path { path: Template, value: Option<String> },
 }
 
+/// Parts of a text between single `=`; two of them belong to a filter.
+fn split(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let last = parts.len() - 1;
+        match c {
+            '=' if chars.next_if_eq(&'=').is_some() => parts[last].push_str("=="),
+            '=' => parts.push(String::new()),
+            c => parts[last].push(c),
+        }
+    }
+    parts
+}
+
 impl Condition {
     fn parse(text: &str) -> Result<Self> {
         if text.eq_ignore_ascii_case("delete") {
@@ -68,24 +83,22 @@ impl Condition {
             if rest.is_empty() {
                 return Err(Error::say("jsonpath expression cannot be empty"));
             }
-            let end = rest.rfind('}').map_or(0, |at| at + 1);
-            let (path, value) = match rest[end..].strip_prefix('=') {
-                Some(value) => (&rest[..end], Some(value.trim_matches(['\'', '"']).to_owned())),
-                None if end == 0 => match rest.split_once('=') {
-                    Some((path, value)) => (path, Some(value.to_owned())),
-                    None => (rest, None),
-                },
-                None => (&rest[..end], None),
+            let (path, value) = match &*split(rest) {
+                [path] => (path.clone(), None),
+                [path, value] => (path.clone(), Some(value.trim_matches(['\'', '"']).to_owned())),
+                _ => {
+                    return Err(Error::say(
+                        "jsonpath wait format must be --for=jsonpath='{.status.readyReplicas}'=3 or --for=jsonpath='{.status.readyReplicas}'",
+                    ));
+                }
             };
+            let path = Template::relaxed(&path)?;
             if value.as_deref() == Some("") {
                 return Err(Error::say(
                     "jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3",
                 ));
             }
-            if value.as_deref().is_some_and(|value| value.starts_with('=')) {
-                Template::relaxed("")?;
-            }
-            return Ok(Self::Path { path: Template::relaxed(path)?, value });
+            return Ok(Self::Path { path, value });
         }
         Err(Error::say(format!("unrecognized condition: {}", crate::text::quote(text))))
     }

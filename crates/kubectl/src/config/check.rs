@@ -7,10 +7,16 @@ use serde_json::Value;
 
 use super::file::go_error;
 use crate::error::{Error, Result};
+use crate::text::quote;
 
 /// The files of a cluster and a user can be read and are what they are said to be.
 pub fn readable(cluster_name: &str, cluster: &Value, user_name: &str, user: &Value) -> Result<()> {
     let mut missing = Vec::new();
+    if let Some(url) = cluster["proxy-url"].as_str().filter(|url| !url.is_empty())
+        && let Some(why) = super::proxy::unusable(url)
+    {
+        missing.push(format!("invalid 'proxy-url' {} for cluster {}: {why}", quote(url), quote(cluster_name)));
+    }
     let authority = contents(cluster, "certificate-authority", "certificate-authority", cluster_name, &mut missing);
     one_or_many(std::mem::take(&mut missing))?;
     let certificate = contents(user, "client-certificate", "client-cert", user_name, &mut missing);

@@ -3,7 +3,8 @@
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
-use super::Chosen;
+use super::proxy::{self, Proxy};
+use super::{Chosen, through};
 use crate::error::{Error, Result};
 
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -84,6 +85,8 @@ pub async fn config(chosen: &Chosen, timeout: i64) -> Result<kube::Config> {
         }
         let mut cluster = chosen.cluster.clone();
         cluster["server"] = server_url(chosen).into();
+        // Which proxy there is, is not decided by the library: named here, the environment is not read for it.
+        cluster["proxy-url"] = "http://localhost".into();
         let whole = json!({
             "clusters": [{"name": "c", "cluster": cluster}],
             "users": [{"name": "u", "user": told(chosen)}],
@@ -96,6 +99,7 @@ pub async fn config(chosen: &Chosen, timeout: i64) -> Result<kube::Config> {
             .await
             .map_err(|error| Error::say(chain(&error)))?
     };
+    config.proxy_url = None;
     config.default_retry = false;
     config.read_timeout = None;
     if timeout > 0 {
@@ -103,6 +107,20 @@ pub async fn config(chosen: &Chosen, timeout: i64) -> Result<kube::Config> {
         config.connect_timeout = Some(limit);
     }
     Ok(config)
+}
+
+/// Who stands between here and the server.
+pub fn proxy_of(chosen: &Chosen, config: &kube::Config) -> Result<Option<Proxy>> {
+    proxy::of(&chosen.cluster, config.cluster_url.to_string().trim_end_matches('/'))
+}
+
+/// For requests, and for connections that are upgraded: a proxy that forwards requests of plain text is asked for a tunnel then.
+pub fn clients(config: kube::Config, proxy: Option<Proxy>) -> kube::Result<(kube::Client, kube::Client)> {
+    let Some(proxy) = proxy else {
+        let client = kube::Client::try_from(config)?;
+        return Ok((client.clone(), client));
+    };
+    Ok((through::client(config.clone(), proxy.clone(), false)?, through::client(config, proxy, true)?))
 }
 
 /// An error with what caused it.

@@ -5,6 +5,10 @@ mod check;
 pub mod connect;
 pub mod exec;
 pub mod file;
+pub mod proxy;
+mod through;
+#[cfg(test)]
+mod through_tests;
 
 use std::path::{Path, PathBuf};
 

@@ -71,6 +71,30 @@ pub fn storage_class(object: &Value) -> String {
             out.push_str(&format!("{title}:\t{}\n", text(object, field)));
         }
     }
+    if object["allowedTopologies"].is_array() {
+        out.push_str(&topologies(list(&object["allowedTopologies"])));
+    }
+    out
+}
+
+fn topologies(terms: &[Value]) -> String {
+    if terms.is_empty() {
+        return "AllowedTopologies:\t<none>\n".into();
+    }
+    let mut out = "AllowedTopologies:\t\n".to_owned();
+    for (number, term) in terms.iter().enumerate() {
+        out.push_str(&format!("  Term {number}:\t"));
+        let wanted = list(&term["matchLabelExpressions"]);
+        if wanted.is_empty() {
+            out.push_str("<none>\n");
+        }
+        for (at, label) in wanted.iter().enumerate() {
+            let values: Vec<&str> = list(&label["values"]).iter().filter_map(Value::as_str).collect();
+            let ahead = if at > 0 { "  \t" } else { "" };
+            let shown = if values.is_empty() { String::new() } else { format!(" [{}]", values.join(", ")) };
+            out.push_str(&format!("{ahead}{} in{shown}\n", text(label, "key")));
+        }
+    }
     out
 }
 

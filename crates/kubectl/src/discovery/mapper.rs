@@ -59,6 +59,13 @@ impl Mapper {
         {
             return Some(found);
         }
+        // A short name stands for its resource, whatever version is written behind it.
+        if let [name, _, group] = &*parts
+            && let Some(found) =
+                self.named(name, Some(group), None).filter(|found| found.short_names.contains(&(*name).to_owned()))
+        {
+            return Some(found);
+        }
         let (name, group) = match argument.split_once('.') {
             Some((name, group)) => (name, Some(group)),
             None => (argument, None),

@@ -87,7 +87,7 @@ pub struct Discovered {
 
 /// Asks the server.
 pub async fn ask(client: &Client) -> Result<Discovered> {
-    let fetch = |path: &'static str| client.json(Call::get(path).accept(AGGREGATED));
+    let fetch = |path: &'static str| client.json(Call::get(path).accept(AGGREGATED).unheard());
     let (core, groups) = futures::join!(fetch("/api"), fetch("/apis"));
     let mut found = Discovered::default();
     let mut first = None;

@@ -148,6 +148,7 @@ fn decode(mut value: Value) -> Option<(Preference, Option<String>)> {
         return None;
     }
     let alpha = version == "v1alpha1";
+    drop_nulls(&mut value);
     let unknown = unknown_fields(&value, alpha);
     if alpha {
         to_beta(&mut value);
@@ -163,6 +164,18 @@ fn decode(mut value: Value) -> Option<(Preference, Option<String>)> {
         }
     }
     Some((found, unknown))
+}
+
+/// A field without a value is as one that is not there.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 /// `overrides` and `flags` have other names since.
@@ -252,6 +265,16 @@ mod tests {
             let first = &found.defaults.unwrap()[0];
             assert_eq!((&*first.command, &*first.options.as_ref().unwrap()[0].default), ("get", "wide"));
         }
+    }
+
+    #[test]
+    fn a_field_without_a_value_is_as_none() {
+        let text = "apiVersion: kubectl.config.k8s.io/v1beta1\nkind: Preference\naliases:\n- name: g\n  command: get\n  \
+                    prependArgs:\n  options:\n  - name: output\n    default:\ndefaults:\n";
+        let (found, unknown) = decoded(text).unwrap();
+        assert_eq!((unknown, found.defaults.is_none()), (None, true));
+        let alias = &found.aliases.unwrap()[0];
+        assert_eq!((&*alias.options[0].name, &*alias.options[0].default), ("output", ""));
     }
 
     #[test]

@@ -49,26 +49,37 @@ impl Columns {
 
     /// The lines, and what a path that cannot be followed ended them with.
     pub fn print(&self, object: &Value, first: bool) -> (String, Option<String>) {
-        let mut text = String::new();
-        if first && !self.no_headers {
-            let headers: Vec<&str> = self.columns.iter().map(|(header, _)| &**header).collect();
-            text = headers.join("\t") + "\n";
-        }
+        let mut text = if first { self.headers() } else { String::new() };
         let items: Vec<&Value> = match object["items"].as_array().filter(|_| super::is_list(object)) {
             Some(items) => items.iter().collect(),
             None => vec![object],
         };
         let mut wrong = None;
         for item in items {
-            match self.columns.iter().map(|(_, path)| cell(path, item)).collect::<Result<Vec<String>, String>>() {
-                Ok(cells) => text.push_str(&(cells.join("\t") + "\n")),
+            match self.row(item) {
+                Ok(row) => text.push_str(&row),
                 Err(why) => {
                     wrong = Some(why);
                     break;
                 }
             }
         }
-        (super::tabs::align(&text, 6, 3), wrong)
+        (Self::aligned(&text), wrong)
+    }
+
+    /// Nothing where none are wanted.
+    pub fn headers(&self) -> String {
+        let headers: Vec<&str> = self.columns.iter().map(|(header, _)| &**header).collect();
+        if self.no_headers { String::new() } else { headers.join("\t") + "\n" }
+    }
+
+    pub fn row(&self, object: &Value) -> Result<String, String> {
+        let cells = self.columns.iter().map(|(_, path)| cell(path, object)).collect::<Result<Vec<String>, String>>()?;
+        Ok(cells.join("\t") + "\n")
+    }
+
+    pub fn aligned(rows: &str) -> String {
+        super::tabs::align(rows, 6, 3)
     }
 }
 

@@ -2,12 +2,14 @@
 
 mod builder;
 pub mod files;
+mod pages;
 
 pub use builder::{Builder, MISSING, Selection, Target, tuple};
+pub use pages::Pages;
 
 use serde_json::Value;
 
-use crate::client::{Call, query};
+use crate::client::Call;
 use crate::discovery::Resource;
 use crate::error::{Error, Result};
 use crate::session::Context;
@@ -63,14 +65,9 @@ pub async fn missing(context: &Context, namespace: Option<&str>, error: Error) -
 pub async fn list(context: &Context, selection: &Selection, limit: i64) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     let mut pages = Pages::new(selection, limit, "");
-    while let Some(mut page) = pages.next(context, crate::client::JSON).await? {
-        let kind = page["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
-        let api_version = page["apiVersion"].clone();
-        if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-            found.extend(items.into_iter().map(|mut item| {
-                name_kind(&mut item, &kind, &api_version);
-                item
-            }));
+    while let Some(items) = pages.items(context).await? {
+        for item in items {
+            found.push(item?);
         }
     }
     Ok(found)
@@ -82,64 +79,6 @@ pub fn name_kind(item: &mut Value, kind: &str, api_version: &Value) {
         map.entry("kind").or_insert_with(|| kind.into());
         map.entry("apiVersion").or_insert_with(|| api_version.clone());
     }
-}
-
-/// A list in chunks.
-pub struct Pages<'a> {
-    selection: &'a Selection,
-    limit: i64,
-    include: &'a str,
-    next: Option<String>,
-}
-
-impl<'a> Pages<'a> {
-    pub fn new(selection: &'a Selection, limit: i64, include: &'a str) -> Self {
-        Self { selection, limit, include, next: Some(String::new()) }
-    }
-
-    pub async fn next(&mut self, context: &Context, accept: &str) -> Result<Option<Value>> {
-        let Some(token) = self.next.take() else { return Ok(None) };
-        let selection = self.selection;
-        let limit = if self.limit > 0 { self.limit.to_string() } else { String::new() };
-        let path = query(
-            &selection.resource.collection(selection.namespace.as_deref()),
-            &[
-                ("labelSelector", &selection.labels),
-                ("fieldSelector", &selection.fields),
-                ("includeObject", self.include),
-                ("limit", &limit),
-                ("continue", &token),
-            ],
-        );
-        let page =
-            context.client().await?.json(Call::get(path).accept(accept)).await.map_err(|e| explained(e, selection))?;
-        let token = page["metadata"]["continue"].as_str().unwrap_or_default();
-        if !token.is_empty() {
-            self.next = Some(token.to_owned());
-        }
-        Ok(Some(page))
-    }
-}
-
-/// Which list it was that the server does not have or does not understand.
-fn explained(error: Error, selection: &Selection) -> Error {
-    let Error::Status(mut status) = error else { return error };
-    if matches!(status["reason"].as_str(), Some("BadRequest" | "NotFound")) {
-        use crate::text::quote;
-        let r = &selection.resource;
-        let subject = quote(&format!("{}/{}, Resource={}", r.group, r.version, r.plural));
-        let said = status["message"].as_str().unwrap_or_default();
-        status["message"] = match (&*selection.labels, &*selection.fields) {
-            ("", "") => format!("Unable to list {subject}: {said}"),
-            (labels, fields) => format!(
-                "Unable to find {subject} that match label selector {}, field selector {}: {said}",
-                quote(labels),
-                quote(fields)
-            ),
-        }
-        .into();
-    }
-    Error::Status(status)
 }
 
 /// Reads what targets name: one error does not keep the others from being read where the command goes on.

@@ -39,8 +39,16 @@ struct Key {
     text: String,
     /// Upstream quotes texts in the complaint about a duplicate.
     is_text: bool,
-    is_null: bool,
+    kind: Kind,
     merge: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Usual,
+    Null,
+    /// A number that is larger than upstream allows.
+    Wide,
 }
 
 pub(super) struct Builder {
@@ -209,14 +217,21 @@ impl Builder {
             }
             _ => resolve::scalar(text, plain, tag)?,
         };
-        let is_null = resolved.is_null();
+        let mut kind = if resolved.is_null() { Kind::Null } else { Kind::Usual };
         let (text, is_text) = match resolved {
             Value::String(text) => (text, true),
+            Value::Number(number) if number.is_f64() || !resolve::is_whole(text) => {
+                (crate::text::go_float_32(number.as_f64().unwrap_or_default()), false)
+            }
+            Value::Number(number) if number.as_i64().is_none() => {
+                kind = Kind::Wide;
+                (format!("{:#x}", number.as_u64().unwrap_or_default()), false)
+            }
             other => (other.to_string(), false),
         };
         let merge = text == "<<" && (plain || tag == Some(&Tag::Core("merge".into())));
         if let Some(Open::Map { key, .. }) = self.open.last_mut() {
-            *key = Some(Key { text, is_text, is_null, merge });
+            *key = Some(Key { text, is_text, kind, merge });
         }
         Ok(())
     }
@@ -241,9 +256,12 @@ impl Builder {
             None => self.root = self.root.take().or(Some(value)),
             Some(Open::List { items, .. }) => items.push(value),
             Some(Open::Map { map, key, .. }) => match key.take() {
-                Some(key) if key.is_null => {
-                    let shown = go_syntax::of(&value);
-                    let why = || format!("unsupported map key of type: %!s(<nil>), key: <nil>, value: {shown}");
+                Some(key) if key.kind != Kind::Usual => {
+                    let (shown, (ty, name)) = match key.kind {
+                        Kind::Wide => (go_syntax::of(&value), ("uint64", &*key.text)),
+                        _ => (go_syntax::of(&value), ("%!s(<nil>)", "<nil>")),
+                    };
+                    let why = || format!("unsupported map key of type: {ty}, key: {name}, value: {shown}");
                     self.unsupported.get_or_insert_with(why);
                 }
                 Some(key) if key.merge => merge(map, value, line, &mut self.duplicates)?,

@@ -134,6 +134,14 @@ mod tests {
                    "i": "2024-01-01", "j": 1000, "k": 0.5, "l": 1}),
         );
         check("yes: 1\n2: b\n", json!({"true": 1, "2": "b"}));
+        check(
+            "1e6: a\n1_0: b\n.5: c\n0.30000000000000004: d\n",
+            json!({"1e+06": "a", "10": "b", "0.5": "c", "0.3": "d"}),
+        );
+        check(
+            "a: -9223372036854775808\n-9223372036854775808: b\n",
+            json!({"a": i64::MIN, "-9223372036854775808": "b"}),
+        );
         check("a: |\n  one\n  two\nb: >-\n  x\n  y\n", json!({"a": "one\ntwo\n", "b": "x y"}));
         check("", Value::Null);
     }
@@ -163,6 +171,7 @@ mod tests {
             ("a: b\nc\nd: e\n", "yaml: line 3: could not find expected ':'"),
             ("- a\nb: c\n", "yaml: line 1: did not find expected '-' indicator"),
             ("metadata:\n  name: x\n spec: y\n", "yaml: line 2: did not find expected key"),
+            ("18446744073709551615: a\n", "unsupported map key of type: uint64, key: 0xffffffffffffffff, value: \"a\""),
             ("a: *x\n", "yaml: unknown anchor 'x' referenced"),
             ("a: &x\n  b: *x\n", "yaml: anchor 'x' value contains itself"),
             ("a: @b\n", "yaml: found character that cannot start any token"),

@@ -66,6 +66,11 @@ pub(super) fn plain_scalar(text: &str) -> Value {
     Value::String(text.to_owned())
 }
 
+/// Whether a number has neither a fraction nor an exponent.
+pub(super) fn is_whole(text: &str) -> bool {
+    integer(text.replace('_', "").trim_start_matches(['+', '-'])).is_some()
+}
+
 fn number(text: &str) -> Option<Number> {
     let cleaned = text.replace('_', "");
     let (negative, digits) = match cleaned.as_bytes().first()? {
@@ -77,6 +82,7 @@ fn number(text: &str) -> Option<Number> {
         return match (negative, i64::try_from(integer)) {
             (false, Ok(value)) => Some(value.into()),
             (true, Ok(value)) => Some((-value).into()),
+            (true, Err(_)) if integer == i64::MIN.unsigned_abs() => Some(i64::MIN.into()),
             (false, Err(_)) => Some(integer.into()),
             (true, Err(_)) => Number::from_f64(-(integer as f64)),
         };

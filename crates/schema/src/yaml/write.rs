@@ -73,13 +73,24 @@ fn write_scalar(out: &mut String, value: &Value, depth: usize) {
         Value::String(text) => write_string(out, text, depth, false),
         Value::Array(_) => out.push_str("[]"),
         Value::Object(_) => out.push_str("{}"),
-        other => out.push_str(&String::from_utf8_lossy(&crate::encode::encode_any(other, false))),
+        other => {
+            let json = crate::encode::encode_any(other, false);
+            let json = String::from_utf8_lossy(&json);
+            // What is a whole number in JSON is one in YAML, up to 64 bits.
+            match other.as_f64().filter(|_| json.parse::<i64>().is_err() && json.parse::<u64>().is_err()) {
+                Some(float) => out.push_str(&crate::text::go_float_short(float)),
+                None => out.push_str(&json),
+            }
+        }
     }
 }
 
 fn write_string(out: &mut String, text: &str, depth: usize, key: bool) {
-    let special = text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{feff}' || c == '\u{fffe}');
-    let resolves = !matches!(resolve::plain_scalar(text), Value::String(_)) || looks_like_time_or_base_60(text);
+    let special = text.chars().any(|c| c != '\n' && !is_printable(c));
+    let resolves = !matches!(resolve::plain_scalar(text), Value::String(_))
+        || resolve::infinite(text).is_some()
+        || is_timestamp(text)
+        || is_base_60(text);
     if text.contains('\n') && !key && !special && !text.starts_with([' ', '\n']) && !text.contains(" \n") {
         return write_literal(out, text, depth);
     }
@@ -155,9 +166,14 @@ fn write_double_quoted(out: &mut String, text: &str) {
             '\u{b}' => out.push_str("\\v"),
             '\u{c}' => out.push_str("\\f"),
             '\u{1b}' => out.push_str("\\e"),
-            '\u{feff}' => out.push_str("\\uFEFF"),
-            c if c.is_control() && (c as u32) < 0x100 => {
-                let _ = write!(out, "\\x{:02X}", c as u32);
+            '\u{2028}' => out.push_str("\\L"),
+            '\u{2029}' => out.push_str("\\P"),
+            c if !is_printable(c) => {
+                let _ = match c as u32 {
+                    code @ ..=0xff => write!(out, "\\x{code:02X}"),
+                    code @ ..=0xffff => write!(out, "\\u{code:04X}"),
+                    code => write!(out, "\\U{code:08X}"),
+                };
             }
             c => out.push(c),
         }
@@ -165,35 +181,67 @@ fn write_double_quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Timestamps and sexagesimal numbers would be read as such by other readers.
-fn looks_like_time_or_base_60(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let digits = |at: std::ops::Range<usize>| bytes.get(at).is_some_and(|d| d.iter().all(u8::is_ascii_digit));
-    let date = digits(0..4) && bytes.get(4) == Some(&b'-') && bytes.get(5).is_some_and(u8::is_ascii_digit);
-    if date {
-        let mut parts = text.splitn(3, '-');
-        let (_, month, rest) = (parts.next(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let day: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        let tail = &rest[day.len()..];
-        let shaped = (1..=2).contains(&month.len())
-            && month.bytes().all(|c| c.is_ascii_digit())
-            && (1..=2).contains(&day.len())
-            && (tail.is_empty() || tail.starts_with(['T', 't', ' ']));
-        if shaped {
-            return true;
+/// What upstream's library writes as it is; it knows nothing beyond the first plane.
+fn is_printable(c: char) -> bool {
+    matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
+}
+
+/// A number of 1 to `digits` digits and what follows it.
+fn digits(text: &str, digits: usize) -> Option<(u32, &str)> {
+    let length = text.bytes().take(digits).take_while(u8::is_ascii_digit).count();
+    let (number, rest) = text.split_at(length);
+    Some((number.parse().ok()?, rest))
+}
+
+/// `2001-1-2`, `2001-01-02 03:04:05` or `2001-01-02T03:04:05Z`: other readers would take it for a time.
+fn is_timestamp(text: &str) -> bool {
+    let parsed = || {
+        let year = text.get(..4).filter(|year| year.bytes().all(|byte| byte.is_ascii_digit()))?;
+        let (month, rest) = digits(text[4..].strip_prefix('-')?, 2)?;
+        let (day, rest) = digits(rest.strip_prefix('-')?, 2)?;
+        let (month, day) = (i8::try_from(month).ok()?, i8::try_from(day).ok()?);
+        jiff::civil::Date::new(year.parse().ok()?, month, day).ok()?;
+        if rest.is_empty() {
+            return Some(());
         }
-    }
+        let zoned = rest.starts_with(['T', 't']);
+        let rest = rest.strip_prefix(['T', 't', ' '])?;
+        let (hour, rest) = digits(rest, 2)?;
+        let (minute, rest) = digits(rest.strip_prefix(':')?, 2)?;
+        let (second, rest) = digits(rest.strip_prefix(':')?, 2)?;
+        let rest = match rest.strip_prefix('.') {
+            Some(fraction) => fraction.trim_start_matches(|c: char| c.is_ascii_digit()),
+            None => rest,
+        };
+        let is_offset = || {
+            let (hours, minutes) = rest.strip_prefix(['+', '-'])?.split_once(':')?;
+            let two = |text: &str| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+            (two(hours) && two(minutes)).then_some(())
+        };
+        let ends = if zoned { rest == "Z" || is_offset().is_some() } else { rest.is_empty() };
+        (hour < 24 && minute < 60 && second < 60 && ends).then_some(())
+    };
+    parsed().is_some()
+}
+
+/// `1:30` and `-190:20:30.15`: numbers to the base of sixty.
+fn is_base_60(text: &str) -> bool {
     let body = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (body, fraction) = body.split_once('.').unwrap_or((body, ""));
+    let all = |text: &str, also: u8| text.bytes().all(|byte| byte.is_ascii_digit() || byte == also);
     let mut groups = body.split(':');
     let first = groups.next().unwrap_or_default();
     let rest: Vec<&str> = groups.collect();
-    !rest.is_empty()
-        && !first.is_empty()
-        && first.bytes().all(|c| c.is_ascii_digit() || c == b'_')
-        && rest.iter().all(|g| {
-            let g = g.split('.').next().unwrap_or_default();
-            (1..=2).contains(&g.len()) && g.bytes().all(|c| c.is_ascii_digit()) && g < "60"
-        })
+    let small = |group: &&str| match group.len() {
+        1 => all(group, b'0'),
+        2 => all(group, b'0') && **group < *"60",
+        _ => false,
+    };
+    first.starts_with(|c: char| c.is_ascii_digit())
+        && all(first, b'_')
+        && !rest.is_empty()
+        && rest.iter().all(small)
+        && all(fraction, b'_')
 }
 
 fn is_plain(text: &str) -> bool {
@@ -252,6 +300,44 @@ fn natural(left: &str, right: &str) -> Ordering {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn quoted_is_what_would_be_read_as_something_else() {
+        for (text, quoted) in [
+            (".inf", true),
+            ("-.Inf", true),
+            (".NaN", true),
+            ("inf", false),
+            ("2001-01-02", true),
+            ("2001-1-2", true),
+            ("2001-13-45", false),
+            ("2001-01-02 b", false),
+            ("2001-01-02T03:04:05.5Z", true),
+            ("2001-01-02T03:04:05", false),
+            ("2001-01-02 03:04:05", true),
+            ("1:30", true),
+            ("190:20:30.15", true),
+            ("190:20:30.15 b", false),
+            ("1:60", false),
+        ] {
+            assert_eq!(to_yaml(&json!({ "a": text })).contains('"'), quoted, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_upstream_cannot_print_is_escaped() {
+        assert_eq!(to_yaml(&json!("é日\u{a0}")), "é日\u{a0}\n");
+        assert_eq!(to_yaml(&json!("a\u{1f600}")), "\"a\\U0001F600\"\n");
+        assert_eq!(to_yaml(&json!("a\u{2028}\u{fffe}\u{7f}")), "\"a\\L\\uFFFE\\x7F\"\n");
+    }
+
+    #[test]
+    fn numbers_are_written_as_go_does() {
+        let value = json!([i64::MIN, u64::MAX, 1e15, 1e20, 1e-7, 1_234_567.5]);
+        let expected =
+            "- -9223372036854775808\n- 18446744073709551615\n- 1000000000000000\n- 1e+20\n- 1e-07\n- 1.2345675e+06\n";
+        assert_eq!(to_yaml(&value), expected);
+    }
 
     #[test]
     fn answers_are_laid_out_as_upstreams() {

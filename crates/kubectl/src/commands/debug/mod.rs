@@ -81,6 +81,11 @@ async fn run(context: &Context) -> Result<()> {
 fn check(context: &Context, names: &[String], arguments: &[String]) -> Result<()> {
     let flags = &context.flags;
     let has = |name: &str| flags.given(name).is_some();
+    if let Some(bare) = flags.list("set-image").iter().find(|pair| !pair.contains('=')) {
+        let all = quote(&flags.list("set-image").join(","));
+        let why = format!("invalid argument {all} for \"--set-image\" flag: {bare} must be formatted as key=value");
+        return Err(Error::Exit { code: 1, text: format!("error: {why}\nSee 'kubectl debug --help' for usage.") });
+    }
     let images = !flags.list("set-image").is_empty();
     let wrong = if flags.changed("attach") && flags.is("attach") && !has("image") && !has("container") {
         "you must specify --container or create a new container using --image in order to attach."
@@ -191,7 +196,7 @@ fn name(context: &Context, pod: &Value) -> String {
 }
 
 /// Five letters and digits that make no words.
-fn letters() -> String {
+pub fn letters() -> String {
     use std::hash::{BuildHasher, Hasher};
     const ALL: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut number = std::hash::RandomState::new().build_hasher().finish();

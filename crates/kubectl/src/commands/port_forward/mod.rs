@@ -65,7 +65,7 @@ async fn run(context: &Context) -> Result<()> {
         return Err(Error::say(format!("unable to listen on any of the requested ports: [{}]", all.join(" "))));
     }
     flush();
-    let api: Api<Pod> = Api::namespaced(context.client().await?.kube.clone(), &namespace);
+    let api: Api<Pod> = Api::namespaced(context.client().await?.upgraded.clone(), &namespace);
     let serve = listeners.iter().map(|(listener, remote)| accept(listener, *remote, &api, &name));
     futures::future::join_all(serve).await;
     Ok(())
