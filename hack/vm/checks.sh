@@ -105,6 +105,55 @@ everything_is_back_after_a_reboot() {
   pods_reach_each_other
 }
 
+# limits SLICE : what the kernel holds a burstable pod and its containers to.
+limits() {
+  local file files=""
+  for file in cpu.max cpu.weight memory.max memory.min memory.low memory.high memory.swap.max pids.max 'hugetlb.*.max' cpuset.cpus; do files+=" --include='$file'"; done
+  inside 1 "cd /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/$1 && grep -rs . . $files | sort"
+}
+# The scope of a pod's container.
+scope_of() { echo "ferry-$(kubectl get pod "$1" -o 'jsonpath={.status.containerStatuses[0].containerID}' | sed 's|.*//||').scope"; }
+
+systemd_makes_control_groups() {
+  local scope slice before file=/etc/ferry-kubelet.yaml
+  inside 1 "printf 'apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupDriver: systemd\n' >$file; cp /etc/default/ferry /etc/default/ferry.before; sed -i 's|\"\$| --kubelet-config $file\"|' /etc/default/ferry"
+  # Pods run in the groups of the other driver.
+  inside 1 systemctl restart ferry
+  eventually inside 1 'journalctl -u ferry --since -5min | grep "before cgroupDriver is changed"'
+  inside 1 ferry down
+  inside 1 systemctl start ferry
+  eventually node_ready 1
+  kubectl "run sliced --image=nginx:1.25 --overrides='{\"spec\":{\"nodeName\":\"m1\",\"terminationGracePeriodSeconds\":1,\"containers\":[{\"name\":\"sliced\",\"image\":\"nginx:1.25\",\"resources\":{\"requests\":{\"cpu\":\"100m\",\"memory\":\"32Mi\"},\"limits\":{\"cpu\":\"255m\",\"memory\":\"64Mi\"}}}]}}'"
+  running sliced
+  scope=$(scope_of sliced)
+  slice="kubepods-burstable-pod$(kubectl get pod sliced -o 'jsonpath={.metadata.uid}' | tr - _).slice"
+  inside 1 "systemctl show -p Slice -p Delegate -p MemoryMax -p CPUQuotaPerSecUSec $scope" >"$work/scope"
+  grep -qx "Slice=$slice" "$work/scope"; grep -qx Delegate=yes "$work/scope"
+  grep -qx MemoryMax=67108864 "$work/scope"; grep -qx CPUQuotaPerSecUSec=260ms "$work/scope"
+  inside 1 "systemctl show -p MemoryMax --value $slice" | grep -qx 67108864
+  before=$(limits "$slice"); grep -q "$scope/cpu.max:26000 100000" <<<"$before"; grep -q "$scope/memory.max:67108864" <<<"$before"
+  inside 1 systemctl daemon-reload
+  diff <(echo "$before") <(limits "$slice")
+  # A resize reaches systemd too.
+  kubectl "patch pod sliced --subresource resize -p '{\"spec\":{\"containers\":[{\"name\":\"sliced\",\"resources\":{\"limits\":{\"cpu\":\"300m\"}}}]}}'"
+  eventually inside 1 "systemctl show -p CPUQuotaPerSecUSec --value $scope | grep -qx 300ms && systemctl daemon-reload && grep -qx '30000 100000' /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/$slice/$scope/cpu.max"
+  # The unit's restart leaves containers alone.
+  inside 1 systemctl restart ferry
+  eventually node_ready 1
+  test "$(scope_of sliced)" = "$scope"
+  inside 1 systemctl is-active "$scope"
+  # Who stops a scope stops a container, which the kubelet starts again.
+  inside 1 systemctl stop "$scope"
+  eventually another_scope sliced "$scope"
+  running sliced
+  kubectl delete pod sliced --wait=true
+  eventually inside 1 "! systemctl list-units --all --plain --no-legend | grep -F $slice"
+  absent inside 1 'systemctl list-units --all --failed --plain --no-legend | grep -E "kubepods|ferry-"'
+  inside 1 'ferry down; mv /etc/default/ferry.before /etc/default/ferry; test ! -e /sys/fs/cgroup/kubepods.slice && systemctl start ferry'
+  eventually node_ready 1
+}
+another_scope() { test "$(scope_of "$1")" != "$2"; }
+
 # Objects are created one after the other, each acknowledged to the host, until the power is cut.
 nothing_acknowledged_is_lost_by_a_power_cut() {
   local writer said="$work/acknowledged"
@@ -153,6 +202,7 @@ run_checks() {
   check "rules come back when nftables is restarted" rules_come_back_after_a_flush
   check "a FORWARD policy of DROP cuts no pod off" a_policy_of_drop_cuts_nobody_off
   check "a restart of the unit keeps containers" a_restart_keeps_containers
+  check "systemd makes the control groups, and knows their limits" systemd_makes_control_groups
   check "everything is back after a reboot" everything_is_back_after_a_reboot
   check "nothing acknowledged is lost by a power cut" nothing_acknowledged_is_lost_by_a_power_cut
   [ "$machines" = 1 ] || check "a node that leaves leaves nothing" leaving_leaves_nothing "$machines"

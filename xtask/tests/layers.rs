@@ -66,6 +66,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("nft", &["tasks"]),
     ("bridge", &["nft", "semantics"]),
     ("podfs", &[]),
+    ("systemd", &[]),
     (
         "kubelet",
         &[
@@ -78,13 +79,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "podfs",
             "remotecommand",
             "semantics",
+            "systemd",
             "tasks",
             "tls",
             "x509",
         ],
     ),
     // Pulls images with the HTTPS client that the server calls others with.
-    ("runtime", &["bridge", "cri", "meta", "outbound", "podfs", "remotecommand", "tasks"]),
+    ("runtime", &["bridge", "cri", "meta", "outbound", "podfs", "remotecommand", "systemd", "tasks"]),
     // For tests only; see `FOR_TESTS`.
     ("testkit", &[]),
     // The API server as a process runs it. Some of what it keeps up to date it writes through its own API.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use ferry_client::Clock;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 
+use crate::cgroups::CgroupDriver;
 use crate::collect::ImageCollection;
 use crate::eviction::Eviction;
 use crate::manifests::Manifests;
@@ -74,6 +75,8 @@ pub struct Config {
     pub pod_cidr: Option<String>,
     /// The control group that holds the pods' `kubepods`.
     pub cgroup_root: PathBuf,
+    /// Who makes control groups, unless the runtime says it.
+    pub cgroup_driver: CgroupDriver,
     /// How long a ready pod that is deleted goes on before its containers are told to stop, as a part of its grace
     /// period: time for proxies to stop sending it traffic, as users otherwise buy with a sleeping preStop hook.
     pub drain: Duration,
@@ -124,6 +127,7 @@ impl Config {
             version: "v1.37.0".to_owned(),
             pod_cidr: None,
             cgroup_root: PathBuf::from("/"),
+            cgroup_driver: CgroupDriver::default(),
             drain: Duration::from_millis(250),
             eviction: Eviction::default(),
             images: ImageCollection::default(),

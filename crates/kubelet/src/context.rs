@@ -216,7 +216,7 @@ impl Context {
             self.runtime.stop_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
             self.runtime.remove_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
         }
-        self.hardware.groups.remove(uid);
+        self.hardware.groups.remove(uid).await;
         self.give_devices_back(uid).await?;
         self.volumes.remove(uid).await
     }

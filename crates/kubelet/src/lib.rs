@@ -70,6 +70,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 
 pub use backoff::RestartDelays;
+pub use cgroups::{CgroupDriver, slice_of};
 pub use collect::ImageCollection;
 pub use config::{Config, NetworkGate, Tls};
 pub use eviction::{Amount, Eviction, SettingsError, Signal, Statements, Threshold};
@@ -165,7 +166,14 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     let topology = topology.map_err(Error::Resources)?;
     let metrics = Arc::<metrics::Metrics>::default();
     let patience = config.settings.runtime_timeout;
-    let runtime: Arc<dyn Runtime> = CriRuntime::connect(&config.cri_endpoint, patience, metrics.clone()).await?;
+    let runtime = CriRuntime::connect(&config.cri_endpoint, patience, metrics.clone()).await?;
+    // What the runtime says counts: both have to be of one mind.
+    if let Some(driver) = runtime.cgroup_driver().await.map_err(Error::ControlGroups)? {
+        config.cgroup_driver = driver;
+    }
+    let groups = groups.driven_by(config.cgroup_driver).await.map_err(Error::ControlGroups)?;
+    let runtime: Arc<dyn Runtime> = runtime;
+    refuse_other_driver(&config, &groups, &*runtime).await?;
     let listener = match &config.tls {
         Some(tls) => {
             let bound = server::bind(config.listen_ip.unwrap_or(config.node_ip), config.port).await;
@@ -250,7 +258,7 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
         client: client.clone(),
         config,
     });
-    node_resources::enforce(&context).map_err(Error::Resources)?;
+    node_resources::enforce(&context).await.map_err(Error::Resources)?;
     if let Err(why) = context.images.recover().await {
         tracing::warn!("what became of earlier pulls is not known, and their images are pulled anew: {why}");
     }
@@ -262,6 +270,24 @@ async fn begin(mut config: Config, client: Client, tasks: &Tasks) -> Result<Kube
     keep_running(&context, &pods, &mailboxes, tasks);
     Manager::new(context.clone(), pods, mailboxes, tasks).start();
     Ok(Kubelet { context })
+}
+
+/// Pods whose processes are in the groups of another driver would have no limits and no figures.
+async fn refuse_other_driver(
+    config: &Config,
+    groups: &cgroups::ControlGroups,
+    runtime: &dyn Runtime,
+) -> Result<(), Error> {
+    // Whoever cannot be asked has its troubles told elsewhere.
+    let running = runtime.running().await.unwrap_or_default();
+    match running.iter().find(|one| groups.is_elsewhere(&one.uid)) {
+        None => Ok(()),
+        Some(one) => Err(Error::ControlGroups(format!(
+            "pod {} runs in a control group of another driver than {}: pods have to be stopped before cgroupDriver is changed",
+            one.uid,
+            config.cgroup_driver.name()
+        ))),
+    }
 }
 
 /// The kubelet's folders, by paths without links.

@@ -402,13 +402,9 @@ impl Manager {
     async fn remove_stray_folders(&self) {
         let Ok(seen) = self.context.runtime.glimpse().await else { return };
         let stray = |uid: &String| !seen.contains_key(uid) && !self.is_wanted(uid) && self.mailboxes.get(uid).is_none();
-        self.context
-            .hardware
-            .groups
-            .known()
-            .iter()
-            .filter(|uid| stray(uid))
-            .for_each(|uid| self.context.hardware.groups.remove(uid));
+        for uid in self.context.hardware.groups.known().into_iter().filter(stray) {
+            self.context.hardware.groups.remove(&uid).await;
+        }
         // Together: a share whose server is dead takes its time.
         let strays = self.context.volumes.known().await.into_iter().filter(stray);
         let removed = futures::stream::iter(strays).for_each_concurrent(STRAYS_AT_ONCE, |uid| async move {

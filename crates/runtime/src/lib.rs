@@ -2,7 +2,7 @@
 //!
 //! `server` speaks gRPC, `engine` knows pods and containers, `images` pulls and keeps images, `shim` is the small process
 //! beside every pod. Images and state are files below the data folder; what lives in the kernel is below the run folder.
-//! Must not depend on any Ferry crate but `cri`, `outbound`, `podfs` and `tasks`.
+//! Must not depend on any Ferry crate but `bridge`, `cri`, `meta`, `outbound`, `podfs`, `remotecommand`, `systemd` and `tasks`.
 
 mod cni;
 mod container;
@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ferry_cri::v1::CgroupDriver;
 use ferry_tasks::Tasks;
 use futures::{FutureExt, StreamExt};
 
@@ -56,6 +57,8 @@ pub struct Config {
     pub pause_image: String,
     /// When the log of a container is set aside.
     pub log_limit: LogLimit,
+    /// Who makes control groups.
+    pub cgroup_driver: CgroupDriver,
     /// Reads what vendors of devices write for runtimes, in YAML or JSON.
     pub read_yaml: ReadYaml,
 }
@@ -79,6 +82,9 @@ pub fn helper(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode>
 
 /// Finds pods again that run already, and serves CRI from then on. Pods outlive the server.
 pub async fn start(config: Config, tasks: &Tasks) -> std::io::Result<()> {
+    if config.cgroup_driver == CgroupDriver::Systemd && !ferry_systemd::Systemd::is_running() {
+        return Err(std::io::Error::other("cgroupDriver systemd: this machine was not started by systemd"));
+    }
     let socket = config.socket.clone();
     let engine = engine::Engine::open(config, tasks.clone()).await?;
     let streaming = streaming::Streaming::start(engine.clone()).await?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ferry_kubelet::{ShutdownPeriod, SwapBehavior};
+use ferry_kubelet::{CgroupDriver, ShutdownPeriod, SwapBehavior};
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Map, Value};
 
@@ -57,6 +57,7 @@ pub struct FileFields {
     pub(super) reserves_memory: Option<bool>,
     pub(super) single_process_oom_kill: Option<bool>,
     pub(super) fail_cgroup_v1: Option<bool>,
+    pub(super) cgroup_driver: Option<CgroupDriver>,
     pub(super) protect_kernel_defaults: Option<bool>,
     pub(super) ids_per_pod: Option<u32>,
     pub(super) default_sysctls: Option<Vec<(String, String)>>,
@@ -189,6 +190,13 @@ impl FileFields {
                 ),
             })?,
             "singleProcessOOMKill" => put(&mut self.single_process_oom_kill, || flag(key, value))?,
+            "cgroupDriver" => match text(key, value)?.as_str() {
+                "" => {}
+                name => put(&mut self.cgroup_driver, || {
+                    CgroupDriver::parse(name)
+                        .with_context(|| format!("cgroupDriver {name:?} is not known: systemd or cgroupfs"))
+                })?,
+            },
             "failCgroupV1" => put(&mut self.fail_cgroup_v1, || flag(key, value))?,
             "protectKernelDefaults" => put(&mut self.protect_kernel_defaults, || flag(key, value))?,
             "userNamespaces" => {

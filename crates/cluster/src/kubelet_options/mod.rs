@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use ferry_kubelet::{Eviction, ImageCollection, Manifests, NodeResources, Settings, Statements, Sysctls, Verification};
+use ferry_kubelet::{
+    CgroupDriver, Eviction, ImageCollection, Manifests, NodeResources, Settings, Statements, Sysctls, Verification,
+};
 use ferry_meta::quantity::Quantity;
 use ferry_server::server_options::duration;
 
@@ -208,6 +210,19 @@ impl KubeletConfig {
         ferry_runtime::LogLimit { size: self.log_size, files: self.log_files }
     }
 
+    /// Who makes control groups.
+    pub fn cgroup_driver(&self) -> CgroupDriver {
+        self.file.cgroup_driver.unwrap_or_default()
+    }
+
+    /// The same, for the embedded runtime: the kubelet asks it.
+    pub fn runtime_cgroup_driver(&self) -> ferry_cri::v1::CgroupDriver {
+        match self.cgroup_driver() {
+            CgroupDriver::Cgroupfs => ferry_cri::v1::CgroupDriver::Cgroupfs,
+            CgroupDriver::Systemd => ferry_cri::v1::CgroupDriver::Systemd,
+        }
+    }
+
     /// Where the kubelet of a node of a cluster has its files.
     pub fn places(&self, data_dir: &Path) -> Places {
         Places::of_cluster(data_dir, &self.given)
@@ -255,6 +270,7 @@ impl KubeletConfig {
         kubelet.eviction = self.eviction.clone();
         kubelet.images = self.images.clone();
         kubelet.max_pods = self.max_pods;
+        kubelet.cgroup_driver = self.cgroup_driver();
         kubelet.resources = self.resources.clone();
         kubelet.pod_pids = self.pod_pids;
         kubelet.log_size = self.log_size;

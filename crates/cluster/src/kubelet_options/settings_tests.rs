@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ferry_kubelet::SwapBehavior;
+use ferry_kubelet::{CgroupDriver, SwapBehavior};
 use serde_json::{Value, json};
 
+use super::super::KubeletOptions;
 use super::*;
 
 fn read(fields: &Value) -> Result<FileFields> {
@@ -279,4 +280,20 @@ fn what_has_a_flag_elsewhere_is_kept_for_it() {
     );
     refused(&json!({"port": 70000}), "port (--port) 70000 must be between 1 and 65535, inclusive");
     refused(&json!({"clusterDNS": ["there"]}), "clusterDNS: \"there\" is no address");
+}
+
+#[test]
+fn both_drivers_are_known_by_name() {
+    let driver = |fields: Value| {
+        let options = KubeletOptions { file: read(&fields).expect("read"), ..KubeletOptions::default() };
+        let checked = options.check().expect("a configuration");
+        (checked.cgroup_driver(), checked.runtime_cgroup_driver())
+    };
+    let cgroupfs = (CgroupDriver::Cgroupfs, ferry_cri::v1::CgroupDriver::Cgroupfs);
+    for fields in [json!({}), json!({"cgroupDriver": ""}), json!({"cgroupDriver": "cgroupfs"})] {
+        assert_eq!(driver(fields), cgroupfs);
+    }
+    let systemd = (CgroupDriver::Systemd, ferry_cri::v1::CgroupDriver::Systemd);
+    assert_eq!(driver(json!({"cgroupDriver": "systemd"})), systemd);
+    refused(&json!({"cgroupDriver": "systemctl"}), "cgroupDriver \"systemctl\" is not known: systemd or cgroupfs");
 }

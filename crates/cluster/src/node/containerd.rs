@@ -169,6 +169,7 @@ impl Containerd {
         let (plugins, networks) = (config.cni.bin_dir.display(), config.cni.conf_dir.display());
         let pause = &config.cluster.pause_image;
         let restricted = !may_lower_scores();
+        let is_systemd = config.kubelet.cgroup_driver() == ferry_kubelet::CgroupDriver::Systemd;
         // netns_mounts_under_state_dir: what a killed runtime leaves there goes with the folder.
         // restrict_oom_score_adj: without CAP_SYS_RESOURCE a score cannot be lowered below the runtime's own.
         // enable_cdi: devices of plug-ins and claims are named that way; containerd 1.6 does not know it.
@@ -202,7 +203,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = false
+      SystemdCgroup = {is_systemd}
 "#
         )
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use ferry_cri::v1::CgroupDriver;
 use ferry_runtime::{Config, LogLimit, Mirrors, Network};
 use ferry_tasks::Tasks;
 use serde_json::Value;
@@ -21,6 +22,7 @@ pub struct Settings {
     pub mirrors: Vec<Mirror>,
     pub pause_image: String,
     pub log_limit: LogLimit,
+    pub cgroup_driver: CgroupDriver,
 }
 
 impl Settings {
@@ -32,6 +34,7 @@ impl Settings {
             mirrors: node.mirrors.clone(),
             pause_image: node.cluster.pause_image.clone(),
             log_limit: node.kubelet.log_limit(),
+            cgroup_driver: node.kubelet.runtime_cgroup_driver(),
         }
     }
 
@@ -50,6 +53,7 @@ impl Settings {
             mirrors: Mirrors(mirrors),
             pause_image: self.pause_image.clone(),
             log_limit: self.log_limit,
+            cgroup_driver: self.cgroup_driver,
             read_yaml,
         })
     }
@@ -74,6 +78,8 @@ fn left(data_dir: &Path, run_dir: &Path) -> Settings {
         mirrors: Vec::new(),
         pause_image: String::new(),
         log_limit: LogLimit::default(),
+        // Containers keep the groups that they have.
+        cgroup_driver: CgroupDriver::Cgroupfs,
     }
 }
 

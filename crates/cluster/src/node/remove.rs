@@ -126,6 +126,14 @@ pub fn network(bridge: &str) {
 pub fn control_groups(root: &Path) {
     let Ok(hierarchies) = fs::read_dir("/sys/fs/cgroup") else { return };
     let name = root.strip_prefix("/").unwrap_or(root);
+    for slice in [ferry_kubelet::slice_of(&name.join("kubepods")), ferry_kubelet::slice_of(name)] {
+        // Only where systemd was the driver; the root of all is no slice of ours.
+        if let Some(unit) = slice.file_name().filter(|_| Path::new("/sys/fs/cgroup").join(&slice).exists())
+            && let Err(error) = run("systemctl", &["stop", &unit.to_string_lossy()])
+        {
+            eprintln!("{error:#}");
+        }
+    }
     for mount in hierarchies.flatten().map(|entry| entry.path()).chain([PathBuf::from("/sys/fs/cgroup")]) {
         let holder = mount.join(name);
         remove_tree(&holder.join("kubepods"));

@@ -47,6 +47,7 @@ fn configuration(options: &KubeletAloneOptions) -> Result<(ferry_kubelet::Config
                 mirrors,
                 pause_image: options.pod_infra_container_image.clone(),
                 log_limit: checked.log_limit(),
+                cgroup_driver: checked.runtime_cgroup_driver(),
             };
             (settings.socket(), Some(settings))
         }

@@ -1,7 +1,10 @@
 //! Control groups of pods: each pod has one below its class of service, so that the kernel shares out processor time
-//! by what pods asked for and holds a pod as a whole to its limits. The runtime makes the containers' groups inside.
+//! by what pods asked for and holds a pod as a whole to its limits. The runtime makes the containers' groups inside. Groups are
+//! named by plain parts here; where systemd makes them, `driver` has their names as slices.
 
 mod amounts;
+mod driver;
+mod limits;
 mod protection;
 mod top;
 
@@ -12,7 +15,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
-use parking_lot::Mutex;
+
+pub use driver::{CgroupDriver, slice_of};
 
 pub(crate) use amounts::{Amounts, limit_of, of as amounts_of, request_of, requests};
 
@@ -41,7 +45,9 @@ pub(crate) struct ControlGroups {
     /// The processor time, in thousandths, and the memory, in bytes, that all pods together may have.
     all: Option<(i64, i64)>,
     /// What the burstable pods asked for, by uid, in thousandths: their class gets the sum.
-    burstable: Mutex<HashMap<String, i64>>,
+    burstable: tokio::sync::Mutex<HashMap<String, i64>>,
+    /// Where systemd makes the groups.
+    slices: Option<driver::Slices>,
 }
 
 impl ControlGroups {
@@ -55,7 +61,8 @@ impl ControlGroups {
             all_pids: None,
             protection: protection::Protection::default(),
             all: None,
-            burstable: Mutex::default(),
+            burstable: tokio::sync::Mutex::default(),
+            slices: None,
         }
     }
 
@@ -108,47 +115,30 @@ impl ControlGroups {
 
     /// The parent of the pod's containers, as the runtime is told.
     pub(crate) fn parent(&self, pod: &Pod) -> String {
-        Path::new("/").join(self.group(pod)).to_string_lossy().into_owned()
+        Path::new("/").join(self.place(&self.group(pod))).to_string_lossy().into_owned()
     }
 
     /// Makes the pod's group and writes its limits; may be called again when they change.
-    pub(crate) fn apply(&self, pod: &Pod, amounts: &Amounts) -> io::Result<()> {
+    pub(crate) async fn apply(&self, pod: &Pod, amounts: &Amounts) -> io::Result<()> {
         let group = self.group(pod);
-        self.make(&group)?;
-        self.write_shares(&self.top, self.all.map_or_else(processors, |(cpu, _)| shares(cpu)))?;
-        self.limit_processes(&group)?;
+        self.make(&group).await?;
+        let mut top = vec![self.shares(self.all.map_or_else(processors, |(cpu, _)| shares(cpu)))];
+        let mut own = vec![self.shares(amounts.shares)];
+        // A pod that forks without end runs into its own limit, and all pods together into theirs before the machine does.
+        if self.counts_processes() {
+            top.push(self.processes_at_most(self.all_pids));
+            own.push(self.processes_at_most(self.pod_pids));
+        }
+        self.write(&self.top, &top).await?;
         match Self::class(pod) {
-            "burstable" => self.count_burstable(pod::uid(pod), Some(amounts.milli))?,
-            "besteffort" => self.write_shares(&self.top.join(CLASSES[1]), 2)?,
+            "burstable" => self.count_burstable(pod::uid(pod), Some(amounts.milli)).await?,
+            "besteffort" => self.write(&self.top.join(CLASSES[1]), &[self.shares(2)]).await?,
             _ => {}
         }
-        self.write_shares(&group, amounts.shares)?;
-        let processor = self.folder("cpu", &group);
-        let memory = self.folder("memory", &group);
-        if self.unified {
-            let quota = amounts.quota.map_or_else(|| "max".to_owned(), |q| q.to_string());
-            put(&processor, "cpu.max", &format!("{quota} {}", amounts.period))?;
-        } else {
-            write_quota(&processor, amounts)?;
-        }
-        self.limit_memory(&memory, amounts.memory)?;
-        if self.unified { self.protect(pod, amounts.memory) } else { Ok(()) }
-    }
-
-    fn limit_memory(&self, folder: &Path, bytes: Option<i64>) -> io::Result<()> {
-        if self.unified {
-            return put(folder, "memory.max", &bytes.map_or_else(|| "max".to_owned(), |bytes| bytes.to_string()));
-        }
-        put(folder, "memory.limit_in_bytes", &bytes.unwrap_or(-1).to_string())
-    }
-
-    /// A pod that forks without end runs into its own limit, and all pods together into theirs before the machine does.
-    fn limit_processes(&self, group: &Path) -> io::Result<()> {
-        if !self.counts_processes() {
-            return Ok(());
-        }
-        self.limit_processes_of(&self.top, self.all_pids)?;
-        self.limit_processes_of(group, self.pod_pids)
+        own.extend(self.quota(&group, amounts));
+        own.push(self.memory(amounts.memory));
+        self.write(&group, &own).await?;
+        if self.unified { self.protect(pod, amounts.memory).await } else { Ok(()) }
     }
 
     fn counts_processes(&self) -> bool {
@@ -160,24 +150,33 @@ impl ControlGroups {
     }
 
     /// Removes the group of a pod whose containers are gone. What is not there is no error.
-    pub(crate) fn remove(&self, uid: &str) {
+    pub(crate) async fn remove(&self, uid: &str) {
         for class in ["", CLASSES[0], CLASSES[1]] {
             let group = self.top.join(class).join(format!("pod{uid}"));
-            self.hierarchies().for_each(|mount| remove_tree(&mount.join(&group)));
+            if let Some(slices) = self.slices.as_ref().filter(|_| self.folder("memory", &group).exists())
+                && let Err(error) = slices.stop(&group).await
+            {
+                tracing::warn!("the slice of a pod that is gone is not stopped: {error}");
+            }
+            let place = self.place(&group);
+            self.hierarchies().for_each(|mount| remove_tree(&mount.join(&place)));
         }
-        if let Err(error) = self.unprotect(uid) {
+        if let Err(error) = self.unprotect(uid).await {
             tracing::debug!("protected memory of all pods not written: {error}");
         }
-        if let Err(error) = self.count_burstable(uid, None) {
+        if let Err(error) = self.count_burstable(uid, None).await {
             tracing::debug!("shares of burstable pods not written: {error}");
         }
     }
 
     /// The pods that have a group.
     pub(crate) fn known(&self) -> Vec<String> {
-        let folders = ["", CLASSES[0], CLASSES[1]].map(|class| self.folder("memory", &self.top.join(class)));
-        let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
-        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix("pod")?.to_owned())).collect()
+        let above = ["", CLASSES[0], CLASSES[1]].map(|class| self.top.join(class));
+        let pods = above.iter().flat_map(|above| {
+            let entries = fs::read_dir(self.folder("memory", above)).into_iter().flatten().flatten();
+            entries.filter_map(move |entry| self.uid_in(above, entry.file_name().to_str()?))
+        });
+        pods.collect()
     }
 
     /// How many processes a pod has.
@@ -201,8 +200,9 @@ impl ControlGroups {
         Some(used.saturating_sub(idle?))
     }
 
-    fn count_burstable(&self, uid: &str, milli: Option<i64>) -> io::Result<()> {
-        let mut counted = self.burstable.lock();
+    async fn count_burstable(&self, uid: &str, milli: Option<i64>) -> io::Result<()> {
+        // Held until it is written: an older sum must not come behind a newer.
+        let mut counted = self.burstable.lock().await;
         let before = match milli {
             Some(milli) => counted.insert(uid.to_owned(), milli),
             None => counted.remove(uid),
@@ -211,30 +211,22 @@ impl ControlGroups {
             return Ok(());
         }
         let sum = counted.values().fold(0_i64, |sum, milli| sum.saturating_add(*milli));
-        self.write_shares(&self.top.join(CLASSES[0]), shares(sum))
+        self.write(&self.top.join(CLASSES[0]), &[self.shares(shares(sum))]).await
     }
 
-    fn write_shares(&self, group: &Path, shares: i64) -> io::Result<()> {
-        let folder = self.folder("cpu", group);
-        if self.unified {
-            // The older scale, 2 to 262144, onto the newer, 1 to 10000.
-            return put(&folder, "cpu.weight", &(1 + (shares - 2) * 9999 / 262_142).to_string());
-        }
-        put(&folder, "cpu.shares", &shares.to_string())
-    }
-
-    fn make(&self, group: &Path) -> io::Result<()> {
+    async fn make(&self, group: &Path) -> io::Result<()> {
         if !self.unified {
             let made = CONTROLLERS.into_iter().filter(|c| *c != "pids" || self.counts_processes());
             return made.into_iter().try_for_each(|c| make_folder(&self.folder(c, group)));
         }
+        self.start_slices(group).await?;
         // A controller works in a group only when every group above hands it down.
         let offered = fs::read_to_string(self.mounts.join("cgroup.controllers"))?;
         let handed = CONTROLLERS.iter().chain(&[PLACEMENT]);
         let wanted = handed.filter(|c| offered.split_whitespace().any(|o| o == **c));
         let enable: Vec<String> = wanted.map(|c| format!("+{c}")).collect();
         let mut folder = self.mounts.clone();
-        for part in group.components() {
+        for part in self.place(group).components() {
             put(&folder, "cgroup.subtree_control", &enable.join(" "))?;
             folder.push(part);
             make_folder(&folder)?;
@@ -243,7 +235,8 @@ impl ControlGroups {
     }
 
     fn folder(&self, controller: &str, group: &Path) -> PathBuf {
-        if self.unified { self.mounts.join(group) } else { self.mounts.join(controller).join(group) }
+        let place = self.place(group);
+        if self.unified { self.mounts.join(place) } else { self.mounts.join(controller).join(place) }
     }
 
     /// The runtime makes groups in every hierarchy, so all of them are looked through.
@@ -257,19 +250,6 @@ impl ControlGroups {
 fn processors() -> i64 {
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     shares(i64::try_from(count).unwrap_or(1).saturating_mul(1000))
-}
-
-/// A quota may not be more than a second, and a group may not have more of a period than the group above it: whatever there was
-/// is taken away first.
-fn write_quota(folder: &Path, amounts: &Amounts) -> io::Result<()> {
-    let quota = amounts.quota.unwrap_or(-1).to_string();
-    let file = fs::read_to_string(folder.join("cpu.cfs_period_us")).unwrap_or_default();
-    let period = amounts.period.to_string();
-    if file.trim() != period {
-        put(folder, "cpu.cfs_quota_us", "-1")?;
-        put(folder, "cpu.cfs_period_us", &period)?;
-    }
-    put(folder, "cpu.cfs_quota_us", &quota)
 }
 
 fn put(folder: &Path, file: &str, text: &str) -> io::Result<()> {
@@ -328,15 +308,15 @@ mod tests {
         }
     }
 
-    #[test]
-    fn limits_are_written_where_the_kernel_reads_them() {
+    #[tokio::test]
+    async fn limits_are_written_where_the_kernel_reads_them() {
         let mounts = tempfile::tempdir().expect("a folder");
         let read = |path: &str| fs::read_to_string(mounts.path().join(path)).expect(path);
         let groups = ControlGroups::new(mounts.path(), Path::new("/box"));
         let small = pod("a", json!({"requests": {"cpu": "250m"}, "limits": {"memory": "4Mi"}}));
         let large = pod("b", json!({"requests": {"cpu": "750m"}}));
         for pod in [&small, &large] {
-            groups.apply(pod, &amounts_of(pod, Quotas::default())).expect("applied");
+            groups.apply(pod, &amounts_of(pod, Quotas::default())).await.expect("applied");
         }
         assert_eq!(groups.parent(&small), "/box/kubepods/burstable/poda");
         assert_eq!(read("cpu/box/kubepods/burstable/poda/cpu.shares"), "256");
@@ -346,12 +326,12 @@ mod tests {
         let mut known = groups.known();
         known.sort();
         assert_eq!(known, ["a", "b"]);
-        groups.remove("b");
+        groups.remove("b").await;
         assert_eq!(read("cpu/box/kubepods/burstable/cpu.shares"), "256");
     }
 
-    #[test]
-    fn processes_are_limited_where_the_kernel_counts_them() {
+    #[tokio::test]
+    async fn processes_are_limited_where_the_kernel_counts_them() {
         let pod = pod("a", json!({}));
         for unified in [false, true] {
             let mounts = tempfile::tempdir().expect("a folder");
@@ -363,7 +343,7 @@ mod tests {
                 fs::write(mounts.path().join("cgroup.controllers"), "cpu memory\n").expect("written");
             }
             // Where nobody counts, only a limit is too much.
-            groups(None, Some(4)).apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
+            groups(None, Some(4)).apply(&pod, &amounts_of(&pod, Quotas::default())).await.expect("applied");
             assert!(!path(name).exists());
             assert!(groups(Some(7), Some(4)).check().is_err_and(|why| why.contains("pids are not mounted")));
             if unified {
@@ -372,9 +352,9 @@ mod tests {
                 fs::create_dir(mounts.path().join("pids")).expect("a folder");
                 fs::write(path("cgroup.procs"), "").expect("written");
             }
-            groups(Some(7), Some(4000)).apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
+            groups(Some(7), Some(4000)).apply(&pod, &amounts_of(&pod, Quotas::default())).await.expect("applied");
             assert_eq!((read(name).as_str(), read("kubepods/pids.max").as_str()), ("7", "4000"));
-            groups(None, None).apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
+            groups(None, None).apply(&pod, &amounts_of(&pod, Quotas::default())).await.expect("applied");
             assert_eq!((read(name).as_str(), read("kubepods/pids.max").as_str()), ("max", "max"));
         }
     }
@@ -395,14 +375,14 @@ mod tests {
         assert_eq!(check(), Ok(()));
     }
 
-    #[test]
-    fn the_unified_hierarchy_hands_controllers_down() {
+    #[tokio::test]
+    async fn the_unified_hierarchy_hands_controllers_down() {
         let mounts = tempfile::tempdir().expect("a folder");
         fs::write(mounts.path().join("cgroup.controllers"), "cpu io memory\n").expect("written");
         let read = |path: &str| fs::read_to_string(mounts.path().join(path)).expect(path);
         let groups = ControlGroups::new(mounts.path(), Path::new("/"));
         let pod = pod("a", json!({"limits": {"cpu": "500m", "memory": "1Mi"}}));
-        groups.apply(&pod, &amounts_of(&pod, Quotas::default())).expect("applied");
+        groups.apply(&pod, &amounts_of(&pod, Quotas::default())).await.expect("applied");
         assert_eq!(groups.parent(&pod), "/kubepods/poda");
         assert_eq!(read("cgroup.subtree_control"), "+cpu +memory");
         assert_eq!(read("kubepods/cgroup.subtree_control"), "+cpu +memory");

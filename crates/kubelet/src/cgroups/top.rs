@@ -1,29 +1,30 @@
 //! Limits above the pods: of all pods together, and of the groups in which the system runs.
 
 use std::io;
-use std::path::Path;
 
-use super::{CONTROLLERS, ControlGroups, put};
+use super::{CONTROLLERS, ControlGroups};
 use crate::node_resources::Reserved;
 use crate::spec::resources::shares;
 
 impl ControlGroups {
     /// Makes the group of all pods, and limits it to what they may have together.
-    pub(crate) fn limit_all(&self) -> io::Result<()> {
+    pub(crate) async fn limit_all(&self) -> io::Result<()> {
         let Some((cpu, memory)) = self.all else { return Ok(()) };
-        self.make(&self.top)?;
-        self.write_shares(&self.top, shares(cpu))?;
-        self.limit_memory(&self.folder("memory", &self.top), Some(memory))?;
-        if self.counts_processes() { self.limit_processes_of(&self.top, self.all_pids) } else { Ok(()) }
+        self.make(&self.top).await?;
+        let mut limits = vec![self.shares(shares(cpu)), self.memory(Some(memory))];
+        if self.counts_processes() {
+            limits.push(self.processes_at_most(self.all_pids));
+        }
+        self.write(&self.top, &limits).await
     }
 
     /// Limits a group that somebody else has made, of parts of the system, to what is reserved for them; `compressible` is
     /// processor time alone.
-    pub(crate) fn limit_existing(&self, name: &str, reserved: &Reserved, compressible: bool) -> io::Result<()> {
+    pub(crate) async fn limit_existing(&self, name: &str, reserved: &Reserved, compressible: bool) -> io::Result<()> {
         if reserved.given.is_empty() {
             return Err(io::Error::other(format!("{name:?} cgroup is not configured properly")));
         }
-        let group = Path::new(name.trim_matches('/'));
+        let group = &self.read_name(name);
         let counted = CONTROLLERS.into_iter().filter(|c| *c != "pids" || self.counts_processes());
         let missing: Vec<String> = counted
             .map(|controller| self.folder(controller, group))
@@ -37,30 +38,21 @@ impl ControlGroups {
                 format!("cgroup {name:?} has missing paths: {missing}"),
             ));
         }
-        if let Some(cpu) = reserved.cpu {
-            self.write_shares(group, shares(cpu))?;
+        let mut limits: Vec<_> = reserved.cpu.map(|cpu| self.shares(shares(cpu))).into_iter().collect();
+        if !compressible {
+            limits.extend(reserved.memory.map(|memory| self.memory(Some(memory))));
+            if let Some(Ok(processes)) = reserved.processes.map(u64::try_from) {
+                limits.push(self.processes_at_most(Some(processes)));
+            }
         }
-        if compressible {
-            return Ok(());
-        }
-        if let Some(memory) = reserved.memory {
-            self.limit_memory(&self.folder("memory", group), Some(memory))?;
-        }
-        match reserved.processes.map(u64::try_from) {
-            Some(Ok(processes)) => self.limit_processes_of(group, Some(processes)),
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn limit_processes_of(&self, group: &Path, limit: Option<u64>) -> io::Result<()> {
-        let text = limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string());
-        put(&self.folder("pids", group), "pids.max", &text)
+        self.write(group, &limits).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::*;
     use crate::node_resources::allocatable::TopLimits;
@@ -83,13 +75,13 @@ mod tests {
         mounts
     }
 
-    #[test]
-    fn all_pods_together_are_held_to_what_is_left_for_them() {
+    #[tokio::test]
+    async fn all_pods_together_are_held_to_what_is_left_for_them() {
         for unified in [false, true] {
             let mounts = mounts(unified);
             let limits = TopLimits { cpu: 1500, memory: 1 << 30, processes: 99 };
             let groups = ControlGroups::new(mounts.path(), Path::new("/box")).limiting_all(&limits);
-            groups.limit_all().expect("limited");
+            groups.limit_all().await.expect("limited");
             let read = |path: &str| fs::read_to_string(mounts.path().join(path)).expect(path);
             if unified {
                 assert_eq!(read("box/kubepods/cpu.weight"), "59");
@@ -104,8 +96,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn groups_of_the_system_are_held_to_what_is_reserved_for_them() {
+    #[tokio::test]
+    async fn groups_of_the_system_are_held_to_what_is_reserved_for_them() {
         let all = reserved(&[("cpu", "500m"), ("memory", "64Mi"), ("pid", "7")]);
         for unified in [false, true] {
             let mounts = mounts(unified);
@@ -115,13 +107,14 @@ mod tests {
             let read = |controller: &str, name: &str, file: &str| {
                 fs::read_to_string(folder(controller, name).join(file)).unwrap_or_default()
             };
-            let missing = groups.limit_existing("/system.slice", &all, false).expect_err("it is not there").to_string();
+            let missing =
+                groups.limit_existing("/system.slice", &all, false).await.expect_err("it is not there").to_string();
             assert!(missing.starts_with("cgroup \"/system.slice\" has missing paths: "), "{missing}");
             for name in ["system.slice", "kube"] {
                 CONTROLLERS.iter().for_each(|one| fs::create_dir_all(folder(one, name)).expect("a folder"));
             }
-            groups.limit_existing("/system.slice", &all, false).expect("limited");
-            groups.limit_existing("kube", &all, true).expect("limited");
+            groups.limit_existing("/system.slice", &all, false).await.expect("limited");
+            groups.limit_existing("kube", &all, true).await.expect("limited");
             let (cpu, memory) =
                 if unified { ("cpu.weight", "memory.max") } else { ("cpu.shares", "memory.limit_in_bytes") };
             for (name, limits) in [("system.slice", ["67108864", "7"]), ("kube", ["", ""])] {
@@ -130,8 +123,11 @@ mod tests {
                 assert_eq!([read("memory", name, memory), read("pids", name, "pids.max")], limits, "{name}");
             }
             // What nothing is reserved for cannot be held to it.
-            let none =
-                groups.limit_existing("/kube", &reserved(&[]), false).expect_err("nothing is reserved").to_string();
+            let none = groups
+                .limit_existing("/kube", &reserved(&[]), false)
+                .await
+                .expect_err("nothing is reserved")
+                .to_string();
             assert_eq!(none, "\"/kube\" cgroup is not configured properly");
         }
     }

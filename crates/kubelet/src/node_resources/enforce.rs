@@ -16,7 +16,7 @@ const FAILED: &str = "FailedNodeAllocatableEnforcement";
 const RETRY: Duration = Duration::from_secs(60);
 
 /// Limits the groups of the system at once, an error where that cannot be; the group of all pods as soon as they fit.
-pub(crate) fn enforce(context: &Arc<Context>) -> Result<(), String> {
+pub(crate) async fn enforce(context: &Arc<Context>) -> Result<(), String> {
     let event = |kind, reason, message: String| context.recorder.event_for(reference(context), kind, reason, message);
     let resources = &context.config.resources;
     for (enforcement, what, group, reserved) in [
@@ -30,7 +30,7 @@ pub(crate) fn enforce(context: &Arc<Context>) -> Result<(), String> {
         }
         let compressible =
             matches!(enforcement, Enforcement::SystemReservedCompressible | Enforcement::KubeReservedCompressible);
-        if let Err(error) = context.hardware.groups.limit_existing(group, reserved, compressible) {
+        if let Err(error) = context.hardware.groups.limit_existing(group, reserved, compressible).await {
             let kind = if compressible { "Reserved Compressible" } else { "Reserved" };
             let message = format!("Failed to enforce {what} {kind} Cgroup Limits on {group:?}: {error}");
             event(EventType::Warning, FAILED, message.clone());
@@ -44,8 +44,8 @@ pub(crate) fn enforce(context: &Arc<Context>) -> Result<(), String> {
         let event = |kind, reason, message: String| own.recorder.event_for(reference(&own), kind, reason, message);
         // Off the workers: where pods use more memory than that already, the write waits until the kernel has taken it from them.
         let limit = || {
-            let own = own.clone();
-            blocking(move || own.hardware.groups.limit_all().map_err(|error| error.to_string()))
+            let (own, here) = (own.clone(), tokio::runtime::Handle::current());
+            blocking(move || here.block_on(own.hardware.groups.limit_all()).map_err(|error| error.to_string()))
         };
         while let Err(error) = limit().await {
             tracing::warn!("the limits of all pods together are not set: {error}");

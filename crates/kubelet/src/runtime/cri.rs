@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::model::{self, PodState, Record, RunState, Sandbox, label};
 use super::{Abilities, Glimpse, Result, Running, Runtime, RuntimeError};
+use crate::cgroups::CgroupDriver;
 use crate::metrics::{Counter, Histogram, Metrics};
 
 pub(crate) struct CriRuntime {
@@ -38,6 +39,29 @@ impl CriRuntime {
             metrics,
             ended: Mutex::new(HashMap::new()),
         }))
+    }
+
+    /// Who makes control groups, as the runtime says; none from one that cannot say it.
+    pub(crate) async fn cgroup_driver(&self) -> std::result::Result<Option<CgroupDriver>, String> {
+        const TRIES: u32 = 3;
+        let mut tries = 1;
+        let told = loop {
+            let asked = self.client.runtime_config(v1::RuntimeConfigRequest {});
+            match self.metrics.of_runtime("runtime_config", asked).await {
+                Ok(told) => break told,
+                Err(status) if status.code() == Code::Unimplemented => return Ok(None),
+                Err(status) if tries == TRIES => return Err(RuntimeError::from(status).to_string()),
+                // It may still be starting.
+                Err(_) => tokio::time::sleep(Duration::from_secs(2)).await,
+            }
+            tries += 1;
+        };
+        let Some(linux) = told.linux else { return Ok(None) };
+        match v1::CgroupDriver::try_from(linux.cgroup_driver) {
+            Ok(v1::CgroupDriver::Systemd) => Ok(Some(CgroupDriver::Systemd)),
+            Ok(v1::CgroupDriver::Cgroupfs) => Ok(Some(CgroupDriver::Cgroupfs)),
+            Err(_) => Err(format!("runtime returned an unknown cgroup driver {}", linux.cgroup_driver)),
+        }
     }
 
     async fn sandbox(&self, listed: v1::PodSandbox) -> Result<Option<Sandbox>> {

@@ -22,7 +22,7 @@ impl Server {
         families.add("machine_memory_bytes", "", capacity::memory("MemTotal"), None);
         for usage in &pods {
             let of = &usage.pod;
-            let parent = self.context.hardware.groups.parent(of);
+            let (groups, (runtime, _)) = (&self.context.hardware.groups, self.context.runtime.identity());
             for one in &usage.containers {
                 let container = name(one);
                 let id = one.attributes.as_ref().map(|a| a.id.as_str()).unwrap_or_default();
@@ -31,7 +31,7 @@ impl Server {
                 let (space, pod_name) = (pod::namespace(of), pod::name(of));
                 let labels = ferry_metrics::labels([
                     ("container", container),
-                    ("id", &*format!("{parent}/{id}")),
+                    ("id", &*groups.of_container(of, runtime, id)),
                     ("image", image),
                     ("name", id),
                     ("namespace", space),

@@ -58,7 +58,7 @@ pub(super) fn document(config: &Config, port: u16) -> Value {
         "imageGCLowThresholdPercent": images.low_percent,
         "cgroupRoot": config.cgroup_root.to_string_lossy(),
         "cgroupsPerQOS": true,
-        "cgroupDriver": "cgroupfs",
+        "cgroupDriver": config.cgroup_driver.name(),
         "cpuManagerPolicy": resources.cpu_manager.name(),
         "cpuManagerReconcilePeriod": go_duration(resources.cpu_manager_reconcile_period),
         "memoryManagerPolicy": resources.memory_manager.name(),

@@ -5,8 +5,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+use ferry_systemd::bus::Bus;
+use ferry_systemd::{Message, Value};
+
 use super::LogindPlaces;
-use super::bus::{Bus, Message, Value};
 
 const LOGIND: &str = "org.freedesktop.login1";
 const OBJECT: &str = "/org/freedesktop/login1";
@@ -135,8 +137,8 @@ async fn patiently<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, St
 mod tests {
     use tokio::net::UnixListener;
 
-    use super::super::bus::ANSWER;
     use super::*;
+    use ferry_systemd::ANSWER;
 
     /// A shutdown that began between the two was not heard of: pods went down with the machine.
     #[tokio::test]

@@ -1,7 +1,6 @@
 //! Graceful node shutdown: systemd's logind is asked to hold a shutdown of the machine back until pods have ended, the
 //! least important first. As upstream does it, with its words.
 
-mod bus;
 mod logind;
 mod plan;
 mod times;

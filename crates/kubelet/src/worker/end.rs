@@ -101,7 +101,7 @@ impl Worker {
             self.events().pod(EventType::Warning, "FailedUnprepareDynamicResources", why);
             return Next::Wait(self.later(RETRY));
         }
-        self.context.hardware.groups.remove(&self.uid);
+        self.context.hardware.groups.remove(&self.uid).await;
         self.context.sources.release(&self.uid);
         self.mailbox.set_finished();
         if !pod::is_being_deleted(&self.pod) {

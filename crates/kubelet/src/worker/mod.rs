@@ -293,7 +293,7 @@ impl Worker {
         if starts || runs {
             // A pod that shrinks cannot get less than its containers still have: they go first, and it is tried again.
             let shrinks = actions.iter().any(|a| matches!(a, Action::Resize { .. }));
-            if self.cannot_be_resized(state).is_none() && !self.apply_limits(shrinks) && starts {
+            if self.cannot_be_resized(state).is_none() && !self.apply_limits(shrinks).await && starts {
                 return Next::Wait(self.later(RUNTIME_RETRY));
             }
             match self.mount_volumes(state).await {
@@ -350,12 +350,12 @@ impl Worker {
     }
 
     /// Makes the pod's control group, and writes its limits when they changed.
-    fn apply_limits(&mut self, again: bool) -> bool {
+    async fn apply_limits(&mut self, again: bool) -> bool {
         let limits = cgroups::amounts_of(&self.pod, self.context.pod_quotas(&self.uid));
         if self.limits.as_ref() == Some(&limits) {
             return true;
         }
-        match self.context.hardware.groups.apply(&self.pod, &limits) {
+        match self.context.hardware.groups.apply(&self.pod, &limits).await {
             Ok(()) => {
                 self.limits = Some(limits);
                 true

@@ -1,9 +1,5 @@
 //! The machine goes down, as far as a bus and a logind of the test's own say so.
 
-#[path = "../../src/shutdown/bus.rs"]
-#[expect(dead_code, reason = "the other side of it is played here")]
-mod bus;
-
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -19,7 +15,8 @@ use tokio::sync::{mpsc, watch};
 use crate::api::Api;
 use crate::containerd::Containerd;
 use crate::{NODE, Node, condition, is_ready, shell};
-use bus::{Bus, Message, Value as Word};
+use ferry_systemd::bus::Bus;
+use ferry_systemd::{Message, Value as Word};
 
 const LOGIND: &str = ":1.1";
 /// The bus hangs up.
@@ -85,7 +82,7 @@ impl Logind {
                         return;
                     }
                     let signal = Message {
-                        kind: bus::SIGNAL,
+                        kind: ferry_systemd::SIGNAL,
                         path: "/org/freedesktop/login1".into(),
                         interface: "org.freedesktop.login1.Manager".into(),
                         member: "PrepareForShutdown".into(),
@@ -107,7 +104,7 @@ impl Logind {
     }
 
     async fn answer(&self, bus: &mut Bus, asked: Message) {
-        let mut answer = Message { kind: bus::ANSWER, answers: asked.serial, ..Message::default() };
+        let mut answer = Message { kind: ferry_systemd::ANSWER, answers: asked.serial, ..Message::default() };
         match asked.member.as_str() {
             "Hello" => answer.values = vec![Word::Text(":1.7".into())],
             "GetNameOwner" => answer.values = vec![Word::Text(LOGIND.into())],
@@ -132,7 +129,7 @@ impl Logind {
         answer.values = vec![Word::Descriptor(0)];
         answer.descriptors = vec![OwnedFd::from(theirs)];
         answer.serial = 1000;
-        let bytes = bus::encode(&answer);
+        let bytes = ferry_systemd::encode(&answer);
         let given = [answer.descriptors[0].as_fd()];
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);

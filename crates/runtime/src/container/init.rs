@@ -25,6 +25,8 @@ use super::{cgroup::Group, devices, hooks, privileges, system};
 pub(super) const READY: u8 = b'R';
 pub(super) const TERMINAL: u8 = b'T';
 pub(super) const HOOKS: u8 = b'H';
+/// It is to be put into its control group by somebody else.
+pub(super) const UNPLACED: u8 = b'P';
 pub(super) const FAILED: u8 = b'E';
 /// Followed by the number of the process that goes on in place of this one, which waits to be told to.
 pub(super) const BORN: u8 = b'B';
@@ -84,6 +86,10 @@ fn leave_shim() -> Result<(), String> {
 pub(super) fn create(new: New<'_>, channel: &mut UnixStream) -> Result<std::convert::Infallible, String> {
     let document = new.document;
     leave_shim()?;
+    if new.group.is_scope() {
+        tell(channel, UNPLACED)?;
+        listen(channel)?;
+    }
     new.group.join().map_err(|error| error.to_string())?;
     score(&document.process)?;
     let namespaces = pod_namespaces(document)?;

@@ -67,7 +67,10 @@ impl Plan {
     /// Begins the container's first process. It executes nothing before it is told to. `processes` is the namespace that it
     /// joins, where it joins one.
     pub(crate) fn create(&self, streams: Option<Streams>, processes: Option<File>) -> Result<Begun, String> {
-        self.group.make(&self.document.linux.resources).map_err(|error| error.to_string())?;
+        // systemd makes a group around a process, so that comes first.
+        if !self.group.is_scope() {
+            self.group.make(&self.document.linux.resources).map_err(|error| error.to_string())?;
+        }
         // One with users of its own makes its process namespace as one of them.
         let own_users = self.document.namespace("user").is_some();
         let new = !own_users && self.document.namespace("pid") == Some(None);
@@ -108,9 +111,27 @@ impl Plan {
         })
     }
 
-    pub(crate) fn limit(&self, resources: &serde_json::Value) -> Result<(), String> {
+    /// Puts a process that has begun into the container's group, where systemd makes that.
+    pub(crate) async fn place(&self, begun: &mut Begun) -> Result<(), String> {
+        if !self.group.is_scope() {
+            return Ok(());
+        }
+        match begun.next().await? {
+            Step::Unplaced => {}
+            _ => return Err("the container's process did not wait for its control group".to_owned()),
+        }
+        let resources = &self.document.linux.resources;
+        let placed = async {
+            self.group.begin_scope(begun.pid, resources).await?;
+            self.group.make(resources)
+        };
+        placed.await.map_err(|error| format!("control group: {error}"))?;
+        begun.go_on().await
+    }
+
+    pub(crate) async fn limit(&self, resources: &serde_json::Value) -> Result<(), String> {
         let resources: Resources = serde_json::from_value(resources.clone()).map_err(|error| error.to_string())?;
-        self.group.limit(&resources).map_err(|error| error.to_string())
+        self.group.limit(&resources).await.map_err(|error| error.to_string())
     }
 
     /// Hooks to be run from outside before the container's root is entered.
@@ -185,6 +206,8 @@ pub(crate) struct Begun {
 
 /// What the process waits for, or has come to.
 pub(crate) enum Step {
+    /// It is to be put into its control group.
+    Unplaced,
     /// Another process goes on in its place.
     Born,
     Terminal(OwnedFd),
@@ -199,6 +222,7 @@ impl Begun {
         match received.map_err(|error| error.to_string())? {
             (Some(init::READY), _) => Ok(Step::Ready),
             (Some(init::HOOKS), _) => Ok(Step::Hooks),
+            (Some(init::UNPLACED), _) => Ok(Step::Unplaced),
             (Some(init::BORN), _) => {
                 let mut number = [0; 4];
                 self.channel.read_exact(&mut number).await.map_err(|error| error.to_string())?;

@@ -46,7 +46,7 @@ impl Engine {
         let image = self.images.find(&asked);
         let image = image.ok_or_else(|| Failure::NotFound(format!("failed to resolve image {asked:?}: not found")))?;
         let id = crate::long_id();
-        let record = self.record(&id, &sandbox, &config, &image, hidden);
+        let record = self.record(&id, &sandbox, &config, &image, hidden)?;
         let container = Container { record, config };
         // From here on the image's layers are in use.
         self.state.lock().containers.insert(id.clone(), container.clone());
@@ -70,16 +70,17 @@ impl Engine {
         config: &v1::ContainerConfig,
         image: &Image,
         hidden: bool,
-    ) -> ContainerRecord {
+    ) -> Outcome<ContainerRecord> {
         let parent = sandbox.config.linux.as_ref().map(|linux| linux.cgroup_parent.as_str()).unwrap_or_default();
-        let parent = if parent.is_empty() { "/ferry" } else { parent.trim_end_matches('/') };
+        let is_systemd = self.config.cgroup_driver == v1::CgroupDriver::Systemd;
+        let cgroup = crate::container::cgroup::name(is_systemd, parent, id).map_err(Failure::Invalid)?;
         let log_path = if config.log_path.is_empty() || sandbox.config.log_directory.is_empty() {
             String::new()
         } else {
             Path::new(&sandbox.config.log_directory).join(&config.log_path).to_string_lossy().into_owned()
         };
         let asked = config.image.as_ref().map(|i| i.image.clone()).unwrap_or_default();
-        ContainerRecord {
+        Ok(ContainerRecord {
             id: id.to_owned(),
             sandbox: sandbox.record.id.clone(),
             created_at: now(),
@@ -98,10 +99,10 @@ impl Engine {
             uid: 0,
             gid: 0,
             groups: Vec::new(),
-            cgroup: format!("{parent}/{id}"),
+            cgroup,
             hidden,
             pid: 0,
-        }
+        })
     }
 
     /// All layers that the container needs: its image's, and those of images it mounts.

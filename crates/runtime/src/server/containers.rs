@@ -300,7 +300,7 @@ impl RuntimeService for Services {
     }
 
     async fn runtime_config(&self, _: Request<v1::RuntimeConfigRequest>) -> Answer<v1::RuntimeConfigResponse> {
-        let linux = v1::LinuxRuntimeConfiguration { cgroup_driver: v1::CgroupDriver::Cgroupfs.into() };
+        let linux = v1::LinuxRuntimeConfiguration { cgroup_driver: self.engine.config.cgroup_driver.into() };
         Ok(Response::new(v1::RuntimeConfigResponse { linux: Some(linux) }))
     }
 

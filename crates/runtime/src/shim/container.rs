@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::Shim;
 use super::log::{Log, Stream};
+use super::memory;
 use super::reaper::Reaper;
 use super::terminal::Terminal;
 use crate::container::{Begun, Hook, Plan, Step, Streams};
@@ -117,6 +118,7 @@ pub(super) async fn until_ready<H: Future<Output = Result<(), String>>>(
     loop {
         match begun.next().await? {
             Step::Ready => return Ok(()),
+            Step::Unplaced => return Err("the process waits for a control group".to_owned()),
             Step::Born => {
                 reaper.expect(begun.pid);
                 begun.go_on().await?;
@@ -154,8 +156,12 @@ impl Container {
             let (ends, streams) = piped(create.stdin).map_err(|e| format!("cannot make pipes: {e}"))?;
             (ends, Some(streams))
         };
+        if let Some(pod) = plan.group.pod_memory_events().filter(|_| shim.containers.borrow().is_empty()) {
+            shim.kills.begin(&pod);
+        }
         let made = async {
             let mut begun = plan.create(streams, processes(shim, &plan)?)?;
+            plan.place(&mut begun).await?;
             let hooks = async |pid| {
                 let state = (create.id.as_str(), create.bundle.as_path(), "creating", pid);
                 crate::container::run_hooks(&plan.runtime_hooks(), state, |pid| shim.reaper.wait(pid)).await
@@ -245,10 +251,19 @@ impl Container {
         receiver
     }
 
+    fn was_killed_for_memory(&self, shim: &Shim) -> bool {
+        let Some(pod) = self.plan.group.pod_memory_events() else {
+            return memory::find(&self.memory_events).is_some_and(|count| count > 0);
+        };
+        let containers = shim.containers.borrow();
+        let others = containers.values().filter(|one| one.id != self.id && one.exit.get().is_none());
+        shim.kills.in_ended(&self.memory_events, others.map(|one| memory::find(&one.memory_events)), &pod)
+    }
+
     async fn follow(self: Rc<Self>, shim: &Rc<Shim>, pumps: Vec<JoinHandle<()>>) {
         let code = shim.reaper.wait(self.pid).await;
         let at = now();
-        let out_of_memory = self.memory_events.iter().any(|file| killed_for_memory(file));
+        let out_of_memory = self.was_killed_for_memory(shim);
         // Where the pod shares its processes, others of the container may still run.
         if !self.own_processes {
             self.plan.group.kill();
@@ -290,11 +305,6 @@ fn processes(shim: &Shim, plan: &Plan) -> Result<Option<File>, String> {
     Ok(Some(file))
 }
 
-fn killed_for_memory(file: &Path) -> bool {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
-}
-
 /// Found by a Ferry that was away, even when the shim is gone by then.
 fn write_exit(bundle: &Path, exit: &Exit) -> std::io::Result<()> {
     let (file, new) = (bundle.join("exit.json"), bundle.join("exit.json.new"));
@@ -316,6 +326,7 @@ mod tests {
             reaper: Reaper::default(),
             containers: RefCell::default(),
             changes: broadcast::channel(1).0,
+            kills: memory::MemoryKills::default(),
             done: Notify::new(),
         };
         let folder = tempfile::tempdir().expect("a folder");

@@ -6,6 +6,7 @@
 mod container;
 mod exec;
 mod log;
+mod memory;
 mod reaper;
 mod terminal;
 
@@ -21,6 +22,7 @@ use tokio::sync::{Notify, broadcast};
 
 use crate::protocol::{Reply, Report, Request, ShimConfig, read_line, write_line};
 use container::Container;
+use memory::MemoryKills;
 use reaper::Reaper;
 
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -30,6 +32,7 @@ pub(crate) struct Shim {
     reaper: Reaper,
     containers: RefCell<HashMap<String, Rc<Container>>>,
     changes: broadcast::Sender<Report>,
+    kills: MemoryKills,
     done: Notify,
 }
 
@@ -66,6 +69,7 @@ async fn serve(config: ShimConfig) -> std::io::Result<()> {
         reaper: Reaper::default(),
         containers: RefCell::default(),
         changes: broadcast::channel(256).0,
+        kills: MemoryKills::default(),
         done: Notify::new(),
     });
     let reaping = shim.clone();
@@ -105,7 +109,10 @@ impl Shim {
             Request::Create(create) => Container::create(&self, create).await,
             Request::Start { id } => self.start(&id).await,
             Request::Kill { id, signal } => self.kill(&id, signal),
-            Request::Update { id, resources } => self.find(&id).and_then(|container| container.plan.limit(&resources)),
+            Request::Update { id, resources } => match self.find(&id) {
+                Ok(container) => container.plan.limit(&resources).await,
+                Err(why) => Err(why),
+            },
             Request::Reopen { id } => self
                 .find(&id)
                 .and_then(|container| container.log.reopen().map_err(|e| format!("cannot open the log: {e}"))),

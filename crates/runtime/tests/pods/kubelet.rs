@@ -47,6 +47,7 @@ fn config(folder: &Path) -> Config {
         read_yaml: |bytes| serde_json::from_slice(bytes).map_err(|error| error.to_string()),
         pause_image: std::fs::read_to_string(folder.join("pause")).expect("the pause image's name"),
         log_limit: ferry_runtime::LogLimit::default(),
+        cgroup_driver: v1::CgroupDriver::Cgroupfs,
     }
 }
 

@@ -13,6 +13,17 @@ pub(super) struct Entry {
     must: bool,
 }
 
+impl Entry {
+    pub(super) fn pair(&self) -> (&str, &str) {
+        (&self.file, &self.value)
+    }
+
+    pub(super) fn for_systemd(mut self) -> Self {
+        self.value = ferry_systemd::properties::written(&self.file, &self.value);
+        self
+    }
+}
+
 fn entry(file: &str, value: impl ToString) -> Entry {
     Entry { file: file.to_owned(), value: value.to_string(), must: true }
 }

@@ -2,6 +2,7 @@
 
 mod devices;
 mod limits;
+mod scope;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,6 +12,10 @@ use std::path::{Component, Path, PathBuf};
 
 use super::document::Resources;
 pub(super) use devices::Instruction as DeviceInstruction;
+use ferry_systemd::properties;
+use limits::Entry;
+use scope::Scope;
+pub(crate) use scope::name;
 
 const MOUNTS: &str = "/sys/fs/cgroup";
 /// Of the first generation's file systems.
@@ -21,6 +26,8 @@ const FIRST_GENERATION: u32 = 0x0027_E0EB;
 pub(crate) struct Group {
     unified: bool,
     folders: Vec<PathBuf>,
+    /// Where systemd makes it.
+    scope: Option<Scope>,
 }
 
 impl Group {
@@ -30,9 +37,10 @@ impl Group {
     }
 
     fn below(mounts: &Path, name: &str) -> Self {
+        let scope = Scope::of(name);
         let name = name.trim_matches('/');
         if mounts.join("cgroup.controllers").exists() {
-            return Self { unified: true, folders: vec![mounts.join(name)] };
+            return Self { unified: true, folders: vec![mounts.join(name)], scope };
         }
         // Controllers that are mounted together have links with the names of each.
         let hierarchies: BTreeSet<PathBuf> = crate::state::folders(mounts)
@@ -42,7 +50,8 @@ impl Group {
                 kind.is_ok_and(|kind| u32::try_from(kind).is_ok_and(|kind| kind == FIRST_GENERATION))
             })
             .collect();
-        Self { unified: false, folders: hierarchies.into_iter().map(|hierarchy| hierarchy.join(name)).collect() }
+        let folders = hierarchies.into_iter().map(|hierarchy| hierarchy.join(name)).collect();
+        Self { unified: false, folders, scope: None }
     }
 
     /// The folder of one controller.
@@ -50,12 +59,35 @@ impl Group {
         self.folders.iter().map(PathBuf::as_path).find(|folder| self.unified || folder.join(file).exists())
     }
 
-    /// Makes the group and limits it; nobody is in it yet.
+    /// Whether systemd makes it, around a process that waits for that.
+    pub(crate) fn is_scope(&self) -> bool {
+        self.scope.is_some()
+    }
+
+    /// Where systemd takes it away by itself: the file that still tells of memory when it is gone.
+    pub(crate) fn pod_memory_events(&self) -> Option<PathBuf> {
+        let folder = self.folders.first().filter(|_| self.is_scope())?;
+        Some(folder.parent()?.join("memory.events"))
+    }
+
+    /// Has systemd make it around a process, limited from the beginning. What systemd does not know is still to be made.
+    pub(crate) async fn begin_scope(&self, process: i32, resources: &Resources) -> io::Result<()> {
+        let Some(scope) = &self.scope else { return Ok(()) };
+        scope.start(process, self.properties(resources)).await?;
+        // systemd hands down the controllers that it knows.
+        for folder in &self.folders {
+            let above: Vec<&Path> = folder.ancestors().skip(1).take_while(|one| one.starts_with(MOUNTS)).collect();
+            above.into_iter().rev().for_each(delegate);
+        }
+        Ok(())
+    }
+
+    /// Makes the group and limits it; nobody is in it yet, but where systemd has made it.
     pub(crate) fn make(&self, resources: &Resources) -> io::Result<()> {
         for folder in &self.folders {
             self.make_folder(folder)?;
         }
-        self.limit(resources)?;
+        self.write(resources)?;
         if self.unified {
             let folder = self.folders.first().ok_or_else(|| io::Error::other("no control groups are mounted"))?;
             return devices::attach(folder, &resources.devices);
@@ -89,10 +121,31 @@ impl Group {
         Ok(())
     }
 
-    pub(crate) fn limit(&self, resources: &Resources) -> io::Result<()> {
+    /// Changes its limits.
+    pub(crate) async fn limit(&self, resources: &Resources) -> io::Result<()> {
+        if let Some(scope) = &self.scope {
+            scope.limit(self.properties(resources)).await?;
+        }
+        self.write(resources)
+    }
+
+    fn write(&self, resources: &Resources) -> io::Result<()> {
         let find = |file: &str| self.folder(file).map(|folder| folder.join(file)).filter(|path| path.exists());
-        let wanted = if self.unified { limits::unified(resources) } else { limits::first_generation(resources) };
-        limits::write(&wanted, find)
+        limits::write(&self.wanted(resources), find)
+    }
+
+    fn wanted(&self, resources: &Resources) -> Vec<Entry> {
+        match (&self.scope, self.unified) {
+            (_, false) => limits::first_generation(resources),
+            (None, true) => limits::unified(resources),
+            (Some(_), true) => limits::unified(resources).into_iter().map(Entry::for_systemd).collect(),
+        }
+    }
+
+    /// What is written into files, as systemd has to know it: it would write something else there, later.
+    fn properties(&self, resources: &Resources) -> Vec<ferry_systemd::Property> {
+        let wanted = self.wanted(resources);
+        properties::of_files(wanted.iter().map(Entry::pair))
     }
 
     /// The caller joins it.
@@ -111,7 +164,7 @@ impl Group {
         match (self.join(), self.folders.first()) {
             (Err(error), Some(folder)) if self.unified && error.kind() == io::ErrorKind::ResourceBusy => {
                 match group_of(first, folder) {
-                    Some(below) => Self { unified: true, folders: vec![below] }.join(),
+                    Some(below) => Self { unified: true, folders: vec![below], scope: None }.join(),
                     None => Err(error),
                 }
             }
@@ -218,7 +271,8 @@ fn groups_below(folder: &Path) -> Vec<PathBuf> {
 /// Lets groups below have limits. A controller that cannot be passed on is missed where it is needed.
 fn delegate(parent: &Path) {
     let offered = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
-    for controller in offered.split_whitespace() {
+    let passed = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
+    for controller in offered.split_whitespace().filter(|one| !passed.split_whitespace().any(|known| known == *one)) {
         let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
     }
 }

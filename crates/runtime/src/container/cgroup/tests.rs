@@ -82,11 +82,11 @@ fn limits_are_not_left_out() {
 fn no_swap_needs_no_file() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("memory.max"), "max").expect("a file");
-    let group = Group { unified: true, folders: vec![folder.path().to_owned()] };
-    group.limit(&resources(json!({"memory": {"limit": 1000, "swap": 1000}}))).expect("limited");
+    let group = Group { unified: true, folders: vec![folder.path().to_owned()], scope: None };
+    group.write(&resources(json!({"memory": {"limit": 1000, "swap": 1000}}))).expect("limited");
     assert_eq!(fs::read_to_string(folder.path().join("memory.max")).expect("a file"), "1000");
     assert!(!folder.path().join("memory.swap.max").exists());
-    let error = group.limit(&resources(json!({"memory": {"limit": 1000, "swap": 1500}}))).expect_err("no such file");
+    let error = group.write(&resources(json!({"memory": {"limit": 1000, "swap": 1500}}))).expect_err("no such file");
     assert!(error.to_string().contains("memory.swap.max"), "{error}");
 }
 
@@ -138,7 +138,7 @@ fn processors_come_from_the_top_also_where_others_made_a_group() {
             fs::write(group.join(file), "\n").expect("a file");
         }
     }
-    let group = Group { unified: false, folders: vec![pod.clone()] };
+    let group = Group { unified: false, folders: vec![pod.clone()], scope: None };
     group.make_folder(&pod).expect("made");
     for group in [pod.parent().expect("a parent"), &pod] {
         assert_eq!(fs::read_to_string(group.join("cpuset.cpus")).expect("a file"), "0-1", "{}", group.display());

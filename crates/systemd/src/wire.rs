@@ -1,26 +1,18 @@
-//! As much of D-Bus as logind needs: calls with texts and numbers, answers, signals, and a file descriptor now and then.
+//! Messages of D-Bus as bytes: calls with texts, numbers and properties, answers, signals.
 
-use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::io;
+use std::os::fd::OwnedFd;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use tokio::io::Interest;
-use tokio::net::UnixStream;
+pub(crate) const LONGEST: usize = 1 << 20;
 
-const LONGEST: usize = 1 << 20;
-const MOST_DESCRIPTORS: usize = 4;
-
-pub(super) const CALL: u8 = 1;
-pub(super) const ANSWER: u8 = 2;
-pub(super) const ERROR: u8 = 3;
-pub(super) const SIGNAL: u8 = 4;
+pub const CALL: u8 = 1;
+pub const ANSWER: u8 = 2;
+pub const ERROR: u8 = 3;
+pub const SIGNAL: u8 = 4;
 
 /// An argument, or what an answer has.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub enum Value {
     Text(String),
     Number(u32),
     Signed(i32),
@@ -29,24 +21,58 @@ pub(super) enum Value {
     Flag(bool),
     /// The place of a descriptor among those of the message.
     Descriptor(u32),
+    Properties(Vec<Property>),
+    /// The list of further units that a call may make, with none in it.
+    NoUnits,
+}
+
+/// A property of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Property {
+    pub name: &'static str,
+    pub value: PropertyValue,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PropertyValue {
+    Text(String),
+    Texts(Vec<String>),
+    Flag(bool),
+    Long(u64),
+    Numbers(Vec<u32>),
+    Bytes(Vec<u8>),
+}
+
+impl Property {
+    pub fn text(name: &'static str, text: impl Into<String>) -> Self {
+        Self { name, value: PropertyValue::Text(text.into()) }
+    }
+
+    pub fn flag(name: &'static str, on: bool) -> Self {
+        Self { name, value: PropertyValue::Flag(on) }
+    }
+
+    pub fn long(name: &'static str, number: u64) -> Self {
+        Self { name, value: PropertyValue::Long(number) }
+    }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Message {
-    pub(super) kind: u8,
-    pub(super) serial: u32,
-    pub(super) path: String,
-    pub(super) interface: String,
-    pub(super) member: String,
-    pub(super) error: String,
-    pub(super) answers: u32,
-    pub(super) destination: String,
-    pub(super) sender: String,
-    pub(super) values: Vec<Value>,
-    pub(super) descriptors: Vec<OwnedFd>,
+pub struct Message {
+    pub kind: u8,
+    pub serial: u32,
+    pub path: String,
+    pub interface: String,
+    pub member: String,
+    pub error: String,
+    pub answers: u32,
+    pub destination: String,
+    pub sender: String,
+    pub values: Vec<Value>,
+    pub descriptors: Vec<OwnedFd>,
 }
 
-fn broken(why: &str) -> io::Error {
+pub(crate) fn broken(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the bus sent something broken: {why}"))
 }
 
@@ -75,6 +101,53 @@ impl Writer {
         self.0.push(0);
     }
 
+    /// A length, and so many bytes of elements, which begin at a multiple of `to`.
+    fn list(&mut self, to: usize, elements: impl FnOnce(&mut Self)) {
+        self.number(0);
+        let place = self.0.len() - 4;
+        self.pad(to);
+        let begin = self.0.len();
+        elements(self);
+        let length = u32::try_from(self.0.len() - begin).unwrap_or(0);
+        self.0[place..place + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    fn long(&mut self, number: u64) {
+        self.pad(8);
+        self.0.extend(number.to_le_bytes());
+    }
+
+    fn property(&mut self, property: &Property) {
+        self.pad(8);
+        self.text(property.name);
+        match &property.value {
+            PropertyValue::Text(text) => {
+                self.signature("s");
+                self.text(text);
+            }
+            PropertyValue::Texts(texts) => {
+                self.signature("as");
+                self.list(4, |list| texts.iter().for_each(|text| list.text(text)));
+            }
+            PropertyValue::Flag(on) => {
+                self.signature("b");
+                self.number(u32::from(*on));
+            }
+            PropertyValue::Long(number) => {
+                self.signature("t");
+                self.long(*number);
+            }
+            PropertyValue::Numbers(numbers) => {
+                self.signature("au");
+                self.list(4, |list| numbers.iter().for_each(|number| list.number(*number)));
+            }
+            PropertyValue::Bytes(bytes) => {
+                self.signature("ay");
+                self.list(1, |list| list.0.extend(bytes));
+            }
+        }
+    }
+
     fn field(&mut self, code: u8, kind: &str) {
         self.pad(8);
         self.0.push(code);
@@ -82,7 +155,7 @@ impl Writer {
     }
 }
 
-pub(super) fn encode(message: &Message) -> Vec<u8> {
+pub fn encode(message: &Message) -> Vec<u8> {
     let (mut body, mut signature) = (Writer::default(), String::new());
     for value in &message.values {
         match value {
@@ -109,8 +182,15 @@ pub(super) fn encode(message: &Message) -> Vec<u8> {
             Value::Long(number) => {
                 signature.push('v');
                 body.signature("t");
-                body.pad(8);
-                body.0.extend(number.to_le_bytes());
+                body.long(*number);
+            }
+            Value::Properties(properties) => {
+                signature.push_str("a(sv)");
+                body.list(8, |list| properties.iter().for_each(|property| list.property(property)));
+            }
+            Value::NoUnits => {
+                signature.push_str("a(sa(sv))");
+                body.list(8, |_| {});
             }
         }
     }
@@ -216,7 +296,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The length of the message that begins here; none while its head is not there yet.
-fn length(bytes: &[u8]) -> io::Result<Option<usize>> {
+pub(crate) fn length(bytes: &[u8]) -> io::Result<Option<usize>> {
     if bytes.len() < 16 {
         return Ok(None);
     }
@@ -228,7 +308,7 @@ fn length(bytes: &[u8]) -> io::Result<Option<usize>> {
 }
 
 /// A whole message, and how many descriptors belong to it.
-pub(super) fn decode(bytes: &[u8]) -> io::Result<(Message, usize)> {
+pub fn decode(bytes: &[u8]) -> io::Result<(Message, usize)> {
     let mut reader = Reader { bytes, at: 0, little: bytes.first() == Some(&b'l') };
     let mut message = Message { kind: *reader.take(4)?.get(1).unwrap_or(&0), ..Message::default() };
     reader.number()?;
@@ -261,175 +341,6 @@ pub(super) fn decode(bytes: &[u8]) -> io::Result<(Message, usize)> {
         message.values.push(value);
     }
     Ok((message, descriptors))
-}
-
-/// A connection to the bus.
-pub(super) struct Bus {
-    stream: UnixStream,
-    received: Vec<u8>,
-    descriptors: VecDeque<OwnedFd>,
-    /// What came while an answer was waited for.
-    kept: VecDeque<Message>,
-    serial: u32,
-}
-
-impl Bus {
-    pub(super) async fn connect(path: &Path) -> io::Result<Self> {
-        let stream = UnixStream::connect(path).await?;
-        let mut bus = Self::of(stream);
-        let user: String =
-            rustix::process::geteuid().as_raw().to_string().bytes().map(|b| format!("{b:02x}")).collect();
-        bus.write(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes()).await?;
-        bus.expect("OK").await?;
-        bus.write(b"NEGOTIATE_UNIX_FD\r\n").await?;
-        bus.expect("AGREE_UNIX_FD").await?;
-        bus.write(b"BEGIN\r\n").await?;
-        bus.call("org.freedesktop.DBus", "/org/freedesktop/DBus", "Hello", &[]).await?;
-        Ok(bus)
-    }
-
-    pub(super) fn of(stream: UnixStream) -> Self {
-        let (received, descriptors, kept) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        Self { stream, received, descriptors, kept, serial: 0 }
-    }
-
-    async fn expect(&mut self, word: &str) -> io::Result<()> {
-        let line = self.line().await?;
-        if line.split(' ').next() == Some(word) {
-            Ok(())
-        } else {
-            Err(io::Error::other(format!("the bus said {line:?}")))
-        }
-    }
-
-    pub(super) async fn line(&mut self) -> io::Result<String> {
-        loop {
-            if let Some(end) = self.received.windows(2).position(|two| two == b"\r\n") {
-                let line: Vec<u8> = self.received.drain(..end + 2).take(end).collect();
-                return Ok(String::from_utf8_lossy(&line).into_owned());
-            }
-            if self.received.len() > LONGEST {
-                return Err(broken("a line without end"));
-            }
-            self.receive().await?;
-        }
-    }
-
-    pub(super) async fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            self.stream.writable().await?;
-            match self.stream.try_write(bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    async fn receive(&mut self) -> io::Result<()> {
-        let mut bytes = [0; 4096];
-        let read = |bytes: &mut [u8], found: &mut VecDeque<OwnedFd>| -> io::Result<usize> {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-            let got = rustix::net::recvmsg(&self.stream, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
-            for message in control.drain() {
-                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                    found.extend(descriptors);
-                }
-            }
-            Ok(got.bytes)
-        };
-        let count = loop {
-            self.stream.readable().await?;
-            match self.stream.try_io(Interest::READABLE, || read(&mut bytes, &mut self.descriptors)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                other => break other?,
-            }
-        };
-        if count == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the bus is gone"));
-        }
-        self.received.extend(&bytes[..count]);
-        Ok(())
-    }
-
-    pub(super) async fn read(&mut self) -> io::Result<Message> {
-        loop {
-            if let Some(length) = length(&self.received)?.filter(|length| *length <= self.received.len()) {
-                let bytes: Vec<u8> = self.received.drain(..length).collect();
-                let (mut message, count) = decode(&bytes)?;
-                let count = count.min(self.descriptors.len());
-                message.descriptors = self.descriptors.drain(..count).collect();
-                return Ok(message);
-            }
-            self.receive().await?;
-        }
-    }
-
-    /// The next signal.
-    pub(super) async fn signal(&mut self) -> io::Result<Message> {
-        loop {
-            let message = match self.kept.pop_front() {
-                Some(kept) => kept,
-                None => self.read().await?,
-            };
-            if message.kind == SIGNAL {
-                return Ok(message);
-            }
-        }
-    }
-
-    pub(super) async fn send(&mut self, mut message: Message) -> io::Result<u32> {
-        self.serial = self.serial.wrapping_add(1).max(1);
-        message.serial = self.serial;
-        self.write(&encode(&message)).await?;
-        Ok(self.serial)
-    }
-
-    /// Calls a method of an interface that is named as its object: `org.freedesktop.login1.Manager.Inhibit`.
-    pub(super) async fn call(
-        &mut self,
-        destination: &str,
-        path: &str,
-        member: &str,
-        values: &[Value],
-    ) -> io::Result<Message> {
-        let (interface, member) = member.rsplit_once('.').unwrap_or((destination, member));
-        let call = Message {
-            kind: CALL,
-            path: path.to_owned(),
-            interface: interface.to_owned(),
-            member: member.to_owned(),
-            destination: destination.to_owned(),
-            values: values.to_vec(),
-            ..Message::default()
-        };
-        let serial = self.send(call).await?;
-        loop {
-            let message = self.read().await?;
-            match message.kind {
-                ANSWER if message.answers == serial => return Ok(message),
-                ERROR if message.answers == serial => {
-                    let text = match message.values.first() {
-                        Some(Value::Text(text)) => text.clone(),
-                        _ => String::new(),
-                    };
-                    return Err(io::Error::other(format!("{member}: {}: {text}", message.error)));
-                }
-                // Many signals in the time of one answer would be somebody's mischief.
-                SIGNAL if self.kept.len() < 64 => self.kept.push_back(message),
-                _ => {}
-            }
-        }
-    }
-}
-
-impl AsFd for Bus {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
 }
 
 #[cfg(test)]
