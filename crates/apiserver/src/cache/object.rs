@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
 use ferry_meta::selector::{FieldSelector, LabelSelector};
-use ferry_store::Revision;
+use ferry_store::{Entry, Revision};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -32,6 +32,8 @@ pub struct CachedObject {
     pub created: Revision,
     /// The storage version without `metadata.resourceVersion`: bytes that the store has too, so that they are in memory once.
     stored: Bytes,
+    /// Whether they are, and not what was made of them.
+    verbatim: bool,
     /// Where the version goes when the object is sent.
     version_at: VersionPlace,
     /// Sorted by key.
@@ -58,33 +60,23 @@ impl CachedObject {
         created: Revision,
         revision: Revision,
     ) -> Result<Self, String> {
-        let stored = registration.decode(&key, value)?;
-        let parts = match Parts::read(&stored, registration).map_err(|e| e.to_string())? {
-            Some(parts) => parts,
+        let decoded = registration.decode(&key, value)?;
+        let (stored, parts) = match Parts::read(&decoded, registration).map_err(|e| e.to_string())? {
+            Some(parts) => (decoded, parts),
             None => {
                 // Written by somebody who left a version in: rare, so the slow way will do.
-                let mut object: Value = serde_json::from_slice(&stored).map_err(|e| e.to_string())?;
+                let mut object: Value = serde_json::from_slice(&decoded).map_err(|e| e.to_string())?;
                 ferry_meta::object::metadata_mut(&mut object).remove("resourceVersion");
                 let cleaned = Bytes::from(serde_json::to_vec(&object).map_err(|e| e.to_string())?);
                 let parts = Parts::read(&cleaned, registration).map_err(|e| e.to_string())?;
-                return Ok(Self::assemble(registration, key, cleaned, created, revision, parts.ok_or("no metadata")?));
+                (cleaned, parts.ok_or("no metadata")?)
             }
         };
-        Ok(Self::assemble(registration, key, stored, created, revision, parts))
-    }
-
-    fn assemble(
-        registration: &Arc<Registration>,
-        key: Arc<str>,
-        stored: Bytes,
-        created: Revision,
-        revision: Revision,
-        parts: Parts,
-    ) -> Self {
-        Self {
+        Ok(Self {
             key,
             revision,
             created,
+            verbatim: stored.as_ptr() == value.as_ptr(),
             stored,
             version_at: parts.version_at,
             labels: parts.labels,
@@ -92,7 +84,7 @@ impl CachedObject {
             registration: registration.clone(),
             forms: Mutex::new(Vec::new()),
             parsed: OnceLock::new(),
-        }
+        })
     }
 
     /// The same state under another revision: what a watcher is shown when the object goes.
@@ -102,6 +94,7 @@ impl CachedObject {
             revision,
             created: self.created,
             stored: self.stored.clone(),
+            verbatim: self.verbatim,
             version_at: self.version_at,
             labels: self.labels.clone(),
             fields: self.fields.clone(),
@@ -109,6 +102,14 @@ impl CachedObject {
             forms: Mutex::new(Vec::new()),
             parsed: OnceLock::new(),
         }
+    }
+
+    /// As it stands in the store, but for a lease. None where the cache has it in another form.
+    pub(crate) fn entry(&self) -> Option<Entry> {
+        let Self { key, stored, created, revision, .. } = self;
+        let entry =
+            Entry { key: key.clone(), value: stored.clone(), created: *created, modified: *revision, lease: None };
+        self.verbatim.then_some(entry)
     }
 
     /// The storage version with its resourceVersion, and room for the end of a line.

@@ -4,6 +4,7 @@ pub(crate) mod continuation;
 pub(crate) mod selection;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ferry_meta::{ApiError, Reason};
@@ -18,6 +19,8 @@ use crate::response::render::ListMeta;
 use crate::server::Core;
 use crate::storage::objects::{self, parse_version, store_error};
 
+/// How far the cache may be behind before the store is asked for an object.
+const LAG: Duration = Duration::from_millis(5);
 /// A webhook gets so many objects of a list at once.
 const CONVERTED_AT_ONCE: usize = 500;
 
@@ -71,18 +74,55 @@ pub(crate) async fn get(
         objects::bare_error(text)
     })?;
     let cache = cache_of(core, row).await?;
-    match (version.is_empty(), wanted) {
-        (true, _) => drop(core.cache.wait_for_newest().await.map_err(|e| cache_error(&e))?),
-        (false, 0) => {}
-        (false, wanted) => core.cache.wait_for(wanted).await.map_err(|e| cache_error(&e))?,
-    }
-    match cache.get(scope(row, namespace), name) {
+    let namespace = scope(row, namespace);
+    let found = match (version.is_empty(), wanted) {
+        (true, _) => newest(core, &cache, namespace, name).await?,
+        (false, 0) => cache.get(namespace, name),
+        (false, wanted) => {
+            core.cache.wait_for(wanted).await.map_err(|e| cache_error(&e))?;
+            cache.get(namespace, name)
+        }
+    };
+    match found {
         Some(object) => {
             let prepared = conversion::prepare(core, row, std::iter::once(&object)).await;
             prepared.map_err(|error| error.of_one())?;
             json_of(row, &object)
         }
         None => Err(ApiError::not_found(&row.group_resource(), name)),
+    }
+}
+
+/// One object as it is now. The cache has it as soon as it has caught up with the store; where that takes long, the store has the
+/// object itself.
+async fn newest(
+    core: &Core,
+    cache: &ResourceCache,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Arc<CachedObject>>, ApiError> {
+    let revision = core.store.revision().await.map_err(|e| store_error(&e))?;
+    if core.cache.revision() >= revision {
+        return Ok(cache.get(namespace, name));
+    }
+    let itself = async {
+        tokio::time::sleep(LAG).await;
+        match core.store.get(&cache.registration.key(namespace, name)).await {
+            Ok(got) => got,
+            // The cache may still come.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        caught_up = core.cache.wait_for(revision) => {
+            caught_up.map_err(|e| cache_error(&e))?;
+            Ok(cache.get(namespace, name))
+        }
+        got = itself => {
+            let entries: Vec<Entry> = got.entry.into_iter().collect();
+            Ok(cache.snapshot_of_entries(got.revision, &entries).get(namespace, name).cloned())
+        }
     }
 }
 
@@ -262,7 +302,7 @@ pub(crate) async fn watch(
     namespace: &str,
     options: &ListOptions,
     selection: &Selection,
-    timeout: std::time::Duration,
+    timeout: Duration,
 ) -> Result<Result<Frames, ApiError>, ApiError> {
     let version = &options.resource_version;
     let wanted = parse_version(version)

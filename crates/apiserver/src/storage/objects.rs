@@ -30,26 +30,27 @@ pub(crate) async fn find(core: &Core, row: &Resource, namespace: &str, name: &st
 }
 
 pub(crate) async fn load(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Option<Stored>, ApiError> {
-    load_or(core, row, namespace, name, NotDecodable::plain).await
+    match find(core, row, namespace, name).await? {
+        Some(entry) => read(core, row, entry, NotDecodable::plain).await.map(Some),
+        None => Ok(None),
+    }
 }
 
-/// The same, with other words about one that no webhook converts.
-pub(crate) async fn load_or(
+/// What stands in the store, in the row's version. `told` words what no webhook converts.
+pub(super) async fn read(
     core: &Core,
     row: &Resource,
-    namespace: &str,
-    name: &str,
+    entry: Entry,
     told: fn(NotDecodable) -> ApiError,
-) -> Result<Option<Stored>, ApiError> {
-    let Some(entry) = find(core, row, namespace, name).await? else { return Ok(None) };
+) -> Result<Stored, ApiError> {
     if row.strategy.conversion().is_none() {
-        return parse(row, &entry).map(Some);
+        return parse(row, &entry);
     }
     let stored = codec::decode_stored(&entry.value).map_err(|e| ApiError::internal(format!("{}: {e}", entry.key)))?;
     let mut object = conversion::of_entry(core, row, &entry, stored).await.map_err(told)?;
     set_version(&mut object, entry.modified);
     set_kind(&mut object, row);
-    Ok(Some(Stored { object, revision: entry.modified, bytes: entry.value }))
+    Ok(Stored { object, revision: entry.modified, bytes: entry.value })
 }
 
 pub(crate) async fn must_load(core: &Core, row: &Resource, namespace: &str, name: &str) -> Result<Stored, ApiError> {

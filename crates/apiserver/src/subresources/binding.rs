@@ -14,6 +14,7 @@ use crate::request::options::WriteOptions;
 use crate::response::answer::Answer;
 use crate::server::Core;
 use crate::storage::codec;
+use crate::storage::live;
 use crate::storage::objects::{self, bare_error, modify};
 use crate::write::admission::{self, Attributes};
 
@@ -83,7 +84,8 @@ async fn place(
     if !object::annotations(binding).is_empty() || !object::resource_version(binding).is_empty() {
         return Ok(false);
     }
-    let Some(entry) = objects::find(core, row, namespace, name).await? else { return Ok(false) };
+    // One that the cache does not have, or has as it was before, is looked at by others.
+    let Some(entry) = live::cached(core, row, namespace, name) else { return Ok(false) };
     let (uid, node) = (object::uid(binding), object::text(binding, "/target/name"));
     let placed = binding_fast_path::place(&entry.value, uid, node, object::labels(binding), &time::time(time::now()));
     let Some(value) = placed else { return Ok(false) };

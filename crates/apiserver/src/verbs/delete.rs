@@ -82,9 +82,9 @@ pub(crate) async fn delete(
     let subresource = &Subresource::Main;
     let write = Write { subresource, namespace, name, ..Write::new(core, context, row, &write_options) };
     let mut going = None;
+    let mut attempts = write.attempts(conversion::NotDecodable::of_one);
     for _ in 0..ATTEMPTS {
-        let live = match (objects::load_or(core, row, namespace, name, conversion::NotDecodable::of_one).await?, going)
-        {
+        let live = match (attempts.load().await?, going) {
             // Whoever saw it go was faster to finish it; there may be another of its name by now.
             (Some(live), Some(before)) if object::uid(&live.object) != object::uid(&before) => {
                 return Ok(Deleted { object: before, gone: true });
@@ -96,21 +96,40 @@ pub(crate) async fn delete(
             }
             (None, None) => return Err(ApiError::not_found(&row.group_resource(), name)),
         };
-        if options.unreadable_only {
-            let why = format!(
-                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion \
-                 is not allowed because the object is decodable from storage",
-                row.key(namespace, name)
-            );
-            return Err(ApiError::conflict(&row.group_resource(), name, &why));
+        // What is on its way already may need nothing more.
+        if object::is_being_deleted(&live.object) && !attempts.stands().await? {
+            continue;
         }
-        check_preconditions(row, &live, options)?;
-        admit(&write, requested, options, &live.object).await?;
-        if let Some(done) = attempt(&write, options, &live, &mut going).await? {
-            return Ok(done);
+        match tried(&write, requested, options, &live, &mut going).await {
+            Ok(Some(done)) => return Ok(done),
+            Ok(None) => {}
+            Err(error) if write.is_open() || attempts.stands().await? => return Err(error),
+            Err(_) => {}
         }
     }
     Err(ApiError::modified(&row.group_resource(), name))
+}
+
+/// `None`: another writer was faster.
+async fn tried(
+    write: &Write<'_>,
+    requested: &str,
+    options: &DeleteOptions,
+    live: &Stored,
+    going: &mut Option<Value>,
+) -> Result<Option<Deleted>, ApiError> {
+    let (row, name) = (write.row, write.name);
+    if options.unreadable_only {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion is \
+             not allowed because the object is decodable from storage",
+            row.key(write.namespace, name)
+        );
+        return Err(ApiError::conflict(&row.group_resource(), name, &why));
+    }
+    check_preconditions(row, live, options)?;
+    admit(write, requested, options, &live.object).await?;
+    attempt(write, options, live, going).await
 }
 
 /// Some kinds are deleted in a way of their own, which has its own words.

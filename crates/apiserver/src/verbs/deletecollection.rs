@@ -1,6 +1,8 @@
-//! DELETE of a collection: each selected object in turn, by the same rules as one alone.
+//! DELETE of a collection: each selected object by the same rules as one alone, several at a time.
 
 use ferry_meta::{ApiError, FieldError, GroupKind, Path, Reason};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 
 use super::delete;
 use crate::read;
@@ -13,6 +15,8 @@ use crate::response::render;
 
 /// So many objects are read at once where no limit is asked for.
 const PAGE: usize = 10_000;
+/// So many are on their way at once: a store that is far away makes them durable together.
+const AT_ONCE: usize = 16;
 
 pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     let Call { core, context, row, body } = call;
@@ -44,16 +48,29 @@ pub(crate) async fn handle(call: Call<'_>) -> Result<Answer, ApiError> {
     if lacks_namespace(context) && !page.items.is_empty() {
         return Err(ApiError::bad_request("Namespace parameter required."));
     }
-    for item in &page.items {
-        let outcome = delete::delete(core, context, row, item.namespace(), item.name(), "", &options).await;
-        // Whoever else deleted it first did our work.
-        if let Err(error) = outcome
-            && !error.is(Reason::NotFound)
+    let mut rest = page.items.iter();
+    let mut under_way = FuturesUnordered::new();
+    let mut failed = None;
+    loop {
+        // After a failure no other is begun, and those that are under way are waited for.
+        while under_way.len() < AT_ONCE
+            && failed.is_none()
+            && let Some(item) = rest.next()
         {
-            return Err(error);
+            under_way.push(delete::delete(core, context, row, item.namespace(), item.name(), "", &options));
+        }
+        match under_way.next().await {
+            Some(Ok(_)) => {}
+            // Whoever else deleted it first did our work.
+            Some(Err(error)) if error.is(Reason::NotFound) => {}
+            Some(Err(error)) => drop(failed.get_or_insert(error)),
+            None => break,
         }
     }
-    render::list(context, row, &page.meta, &shown)
+    match failed {
+        Some(error) => Err(error),
+        None => render::list(context, row, &page.meta, &shown),
+    }
 }
 
 fn lacks_namespace(context: &RequestContext) -> bool {

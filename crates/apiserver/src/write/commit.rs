@@ -1,11 +1,13 @@
 //! The last stage of a write: compare-and-swap, in one transaction with what the kind takes or gives back.
 
+use std::sync::atomic::Ordering;
+
 use ferry_meta::{ApiError, object};
 use ferry_store::{Entry, Op, Revision, StoreError, Transaction};
 use serde_json::Value;
 
 use super::allocate::Allocation;
-use super::{ATTEMPTS, Write, Written};
+use super::{ATTEMPTS, Tried, Write, Written};
 use crate::custom_resources::conversion;
 use crate::request::verb::{Subresource, Verb};
 use crate::storage::objects::{self, Stored};
@@ -30,7 +32,10 @@ impl Write<'_> {
             Ok(commit) => Ok(Commit::Done(commit.revision)),
             Err(StoreError::Conflict { key, current }) if key == own => Ok(Commit::Lost(current)),
             Err(StoreError::Conflict { key, .. }) => Ok(Commit::Taken(key)),
-            Err(error) => Err(objects::store_error(&error)),
+            Err(error) => {
+                self.open.store(true, Ordering::Relaxed);
+                Err(objects::store_error(&error))
+            }
         }
     }
 
@@ -99,13 +104,12 @@ impl Write<'_> {
         Ok(Written { object, created: true, stored: None })
     }
 
-    /// `None`: another writer was faster.
     pub(super) async fn commit_update(
         &self,
         mut object: Value,
         live: &Stored,
         mut allocation: Allocation,
-    ) -> Result<Option<Written>, ApiError> {
+    ) -> Result<Tried, ApiError> {
         let key = self.row.key(self.namespace, self.name);
         for _ in 0..ATTEMPTS {
             // A write that changes nothing is none, not even of the times of its managed fields.
@@ -119,11 +123,11 @@ impl Write<'_> {
             // What an old key protects is written again, so that it gets the new one.
             if bytes == live.bytes && !self.core.store.is_stale(&key).await.map_err(|e| objects::store_error(&e))? {
                 let stored = Some((live.bytes.clone(), live.revision));
-                return Ok(Some(Written { object, created: false, stored }));
+                return Ok(Tried::Unchanged(Written { object, created: false, stored }));
             }
             if self.options.dry_run {
                 // The answer is what would come back from the store, where empty lists do not survive.
-                return Ok(Some(Written { object, created: false, stored: Some((bytes, live.revision)) }));
+                return Ok(Tried::Done(Written { object, created: false, stored: Some((bytes, live.revision)) }));
             }
             let lease = self.lease().await?;
             let mut ops = vec![Op::Update { key: key.clone(), value: bytes.clone(), expected: live.revision, lease }];
@@ -131,10 +135,10 @@ impl Write<'_> {
             match self.commit(ops).await? {
                 Commit::Done(revision) => {
                     objects::set_version(&mut object, revision);
-                    return Ok(Some(Written { object, created: false, stored: Some((bytes, revision)) }));
+                    return Ok(Tried::Done(Written { object, created: false, stored: Some((bytes, revision)) }));
                 }
                 // A request that names a version finds on its next try that it is no longer the one.
-                Commit::Lost(_) => return Ok(None),
+                Commit::Lost(current) => return Ok(Tried::Lost(current)),
                 Commit::Taken(key) => allocation.lost(self.core, self.row, &mut object, &key).await?,
             }
         }
@@ -147,9 +151,9 @@ impl Write<'_> {
         object::is_being_deleted(live) && grace == 0 && !self.is_held(object)
     }
 
-    pub(super) async fn finish_deletion(&self, object: Value, live: &Stored) -> Result<Option<Written>, ApiError> {
+    pub(super) async fn finish_deletion(&self, object: Value, live: &Stored) -> Result<Tried, ApiError> {
         let gone = self.options.dry_run || self.remove(live.revision, &live.object).await?.is_some();
-        Ok(gone.then_some(Written { object, created: false, stored: None }))
+        Ok(if gone { Tried::Done(Written { object, created: false, stored: None }) } else { Tried::Lost(None) })
     }
 
     /// Removes the object, and gives back what it had taken. `None`: another writer was faster.

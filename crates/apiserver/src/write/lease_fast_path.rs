@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::storage::{codec, json_splice, objects};
+use crate::storage::{codec, json_splice, live, objects};
 use crate::write::Write;
 
 /// What is asked for.
@@ -32,7 +32,13 @@ pub(super) async fn renew(write: &Write<'_>, wanted: Wanted<'_>) -> Result<Optio
     if core.admission.iter().any(|plugin| plugin.minds_renewal(&context.user, namespace, name)) {
         return Ok(None);
     }
-    let Some(entry) = objects::find(core, row, namespace, name).await? else { return Ok(None) };
+    let entry = match live::cached(core, row, namespace, name) {
+        Some(entry) => entry,
+        None => match objects::find(core, row, namespace, name).await? {
+            Some(entry) => entry,
+            None => return Ok(None),
+        },
+    };
     let manager = options.manager(context.agent());
     let manager = if manager.is_empty() { "unknown" } else { &*manager };
     let value = match wanted {

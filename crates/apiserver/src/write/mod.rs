@@ -19,12 +19,15 @@ mod said;
 mod signing_rights;
 mod stages;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use ferry_meta::{ApiError, Reason, object, time};
 use ferry_registry::{Resource, object_meta};
-use ferry_store::Revision;
+use ferry_store::{Entry, Revision};
 use serde_json::Value;
 
+use crate::custom_resources::conversion::NotDecodable;
 use crate::filters::rights;
 use crate::request::context::{RequestContext, new_uid};
 use crate::request::info::RequestInfo;
@@ -32,6 +35,7 @@ use crate::request::options::WriteOptions;
 use crate::request::verb::Subresource;
 use crate::server::Core;
 use crate::storage::codec;
+use crate::storage::live::Attempts;
 use crate::storage::objects::{self, Stored};
 
 /// One write of one object.
@@ -45,6 +49,8 @@ pub(crate) struct Write<'a> {
     pub options: &'a WriteOptions,
     /// False where the plug-ins saw another object in its place: the Scale of a Deployment.
     pub admits: bool,
+    /// A transaction of it ended without an answer that is known: it is not tried again.
+    pub open: AtomicBool,
 }
 
 /// What a request makes of the live object.
@@ -65,6 +71,15 @@ pub(crate) struct Written {
     pub created: bool,
     /// Kept where the object went to the store, so that the answer needs no second encoding.
     pub stored: Option<(Bytes, Revision)>,
+}
+
+/// What an attempt to change the live object came to.
+enum Tried {
+    Done(Written),
+    /// There was nothing to write.
+    Unchanged(Written),
+    /// Another writer was faster, and left this, as far as it is known.
+    Lost(Option<Box<Entry>>),
 }
 
 /// Writes that lose the race this often give up; each round means that another writer won.
@@ -89,7 +104,7 @@ impl<'a> Write<'a> {
         options: &'a WriteOptions,
     ) -> Self {
         let RequestInfo { subresource, namespace, name, .. } = &context.info;
-        Self { core, context, row, subresource, namespace, name, options, admits: true }
+        Self { core, context, row, subresource, namespace, name, options, admits: true, open: AtomicBool::new(false) }
     }
 }
 
@@ -107,27 +122,46 @@ impl Write<'_> {
     /// PUT, PATCH and all that changes what is there: the live object is read, changed and written, again and again while
     /// other writers are faster.
     pub(crate) async fn update(&self, change: &impl Change) -> Result<Written, ApiError> {
-        // A subresource of what is not there is not there either, whatever the kind allows.
-        let may_create = self.subresource.is_main() && (change.creates() || self.row.strategy.allow_create_on_update());
+        let mut attempts = self.attempts(NotDecodable::plain);
         for _ in 0..ATTEMPTS {
-            let live = objects::load(self.core, self.row, self.namespace, self.name).await?;
-            if live.is_none() && !may_create {
-                return Err(ApiError::not_found(&self.row.group_resource(), self.name));
-            }
-            let object = change.apply(self, live.as_ref()).await?;
-            let outcome = match live {
-                None => match self.create_by_update(object).await {
-                    // Somebody else made it meanwhile: then it is that one which changes.
-                    Err(error) if error.is(Reason::AlreadyExists) => None,
-                    outcome => Some(outcome?),
-                },
-                Some(live) => self.try_update(object, live).await?,
-            };
-            if let Some(written) = outcome {
-                return Ok(written);
+            let live = attempts.load().await?;
+            match self.attempt(change, live).await {
+                Ok(Tried::Done(written)) => return Ok(written),
+                Ok(Tried::Lost(current)) => attempts.lost(current),
+                Ok(Tried::Unchanged(written)) if attempts.stands().await? => return Ok(written),
+                Err(error) if self.is_open() || attempts.stands().await? => return Err(error),
+                Ok(Tried::Unchanged(_)) | Err(_) => {}
             }
         }
         Err(ApiError::modified(&self.row.group_resource(), self.name))
+    }
+
+    /// The live objects to try it with.
+    pub(crate) fn attempts(&self, told: fn(NotDecodable) -> ApiError) -> Attempts<'_> {
+        let attempts = Attempts::new(self.core, self.row, self.namespace, self.name, told);
+        if self.options.dry_run { attempts.sure() } else { attempts }
+    }
+
+    /// Whether it is not known what became of it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    async fn attempt(&self, change: &impl Change, live: Option<Stored>) -> Result<Tried, ApiError> {
+        // A subresource of what is not there is not there either, whatever the kind allows.
+        let may_create = self.subresource.is_main() && (change.creates() || self.row.strategy.allow_create_on_update());
+        if live.is_none() && !may_create {
+            return Err(ApiError::not_found(&self.row.group_resource(), self.name));
+        }
+        let object = change.apply(self, live.as_ref()).await?;
+        let Some(live) = live else {
+            return match self.create_by_update(object).await {
+                // Somebody else made it meanwhile: then it is that one which changes.
+                Err(error) if error.is(Reason::AlreadyExists) => Ok(Tried::Lost(None)),
+                outcome => outcome.map(Tried::Done),
+            };
+        };
+        self.try_update(object, live).await
     }
 
     /// A PUT or an apply of what does not exist.
@@ -176,8 +210,8 @@ impl Write<'_> {
         self.commit_create(object, allocation).await
     }
 
-    /// The rest of an update. `None`: another writer was faster, so it is tried again on what that one wrote.
-    async fn try_update(&self, mut object: Value, live: Stored) -> Result<Option<Written>, ApiError> {
+    /// The rest of an update.
+    async fn try_update(&self, mut object: Value, live: Stored) -> Result<Tried, ApiError> {
         objects::set_kind(&mut object, self.row);
         self.match_namespace(&mut object)?;
         // Plug-ins see the version that was sent, whether it holds or not.

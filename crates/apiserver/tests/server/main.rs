@@ -4,6 +4,7 @@ mod aggregation;
 mod answers;
 mod audit;
 mod bad_input;
+mod behind;
 mod conversion;
 mod custom_resources;
 mod ended_events;
@@ -33,7 +34,7 @@ use ferry_apiserver::{ApiServer, Body, Config, Endpoint, Kubelets, Peer, Quotas,
 use ferry_auth::{AuthorizerChain, Chain, LoopbackTokens, Rbac};
 use ferry_meta::UserInfo;
 use ferry_registry::ResourceTable;
-use ferry_store::EmbeddedStore;
+use ferry_store::{EmbeddedStore, Store};
 use ferry_tasks::Tasks;
 use futures::{StreamExt, TryStreamExt};
 use http::Request;
@@ -82,8 +83,17 @@ impl Fixture {
     /// A server that differs from the plain one.
     async fn with(change: impl FnOnce(&mut Config, &Arc<LoopbackTokens>)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let tasks = Tasks::new("test");
         let store = EmbeddedStore::open(folder.path(), Default::default()).expect("a store");
+        Self::on(store, folder, change).await
+    }
+
+    /// A server on that store.
+    async fn on(
+        store: Arc<dyn Store>,
+        folder: tempfile::TempDir,
+        change: impl FnOnce(&mut Config, &Arc<LoopbackTokens>),
+    ) -> Self {
+        let tasks = Tasks::new("test");
         let table = ResourceTable::builtin();
         let cache = Cache::start(store, &tasks, Registration::of_table(&table)).await.expect("a cache");
         let audiences = vec!["https://kubernetes.default.svc".to_owned()];

@@ -224,6 +224,8 @@ fn undecided(last: &StoreError) -> StoreError {
 
 async fn until(at: Option<Instant>) {
     match at {
+        // A timer that is due is told of at the next full millisecond: as long as the request itself takes.
+        Some(at) if at <= Instant::now() => {}
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }

@@ -1,12 +1,13 @@
 //! What clients were told through several API servers on one etcd, while servers and members are killed, stopped, cut off from each
-//! other in both directions or one, and slowed down, and the same on the embedded store: each object's history is that of one register, watches tell all of it in order, and no address or
-//! node port is given twice.
+//! other in both directions or one, and slowed down, and the same on the embedded store: each object's history is that of one
+//! register, a patch takes nothing of another's away, watches tell all of it in order, and no address or node port is given twice.
 //!
 //! Everything random comes from a seed, which is printed; `FERRY_SEED` repeats it. `FERRY_HISTORIES` says how many histories
 //! are made at least; few are unless it is given.
 
 mod faults;
 mod links;
+mod merging;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,7 @@ pub struct World {
     services: Mutex<Vec<(String, String, i32)>>,
     /// Name, value and revision of each write as it was acknowledged.
     pub written: Mutex<Vec<(String, u64, u64)>>,
+    merged: merging::Merged,
     pub done: AtomicBool,
     /// Everything that can happen has happened once.
     pub befallen: AtomicBool,
@@ -107,11 +109,12 @@ async fn client(world: Arc<World>, round: usize, seed: u64) {
         let api: Api<ConfigMap> = Api::namespaced(world.some_client(&mut random).await, "default");
         let new = world.values.fetch_add(1, Ordering::SeqCst);
         // At the end everybody looks once more at what is there.
-        let choice = if step + KEYS >= STEPS { 0 } else { random.random_range(0..10) };
+        let choice = if step + KEYS >= STEPS { 0 } else { random.random_range(0..11) };
         match (choice, known.get(&name).cloned()) {
             (0..=1, _) => read(&world, &api, &name, &mut known).await,
             (2, _) => list(&world, &api, round, &mut known).await,
             (3, _) => service(&world, &mut random, new).await,
+            (10, _) => merging::add(&world, &mut random, round, new).await,
             (4..=5, Some((expected, revision))) => {
                 let began = world.now();
                 let preconditions = Some(Preconditions { resource_version: Some(revision), uid: None });
@@ -298,6 +301,7 @@ fn run(plane: impl FnOnce() -> Plane, histories: usize) {
             log: Mutex::default(),
             services: Mutex::default(),
             written: Mutex::default(),
+            merged: merging::Merged::default(),
             done: AtomicBool::new(false),
             befallen: AtomicBool::new(false),
         });
@@ -311,6 +315,7 @@ fn run(plane: impl FnOnce() -> Plane, histories: usize) {
         world.done.store(true, Ordering::SeqCst);
         let _plane = tokio::time::timeout(4 * PATIENCE, faults).await.expect("the faults end").unwrap();
         check_services(&world, &mut random).await;
+        merging::check(&world, &mut random).await;
         let last = end(&world.some_client(&mut random).await).await;
         for watcher in watchers {
             let watcher = tokio::time::timeout(PATIENCE, watcher).await.expect("a watch ends").unwrap();
