@@ -7,7 +7,7 @@
 . "$(dirname "$0")/common.sh"
 need_root
 cd "$top"
-parts=${PART:-store api quorum hand gate routes wires services dns fleet node controllers scheduler}
+parts=${PART:-store api quorum hand gate routes wires services dns fleet node controllers console scheduler}
 for part in $parts; do [ -f "hack/bench/$part.sh" ] || fail "there is no part '$part' of the bench; there are: $(cd hack/bench && echo *.sh | sed 's/\.sh//g')"; done
 "$top/hack/setup.sh" --test
 export PATH="$cache/etcd/usr/bin:$PATH"

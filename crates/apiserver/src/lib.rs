@@ -181,6 +181,8 @@ impl ApiServer {
         if core.console.is_some() {
             let own = core.clone();
             core.tasks.spawn_critical("ended-events", move || flight::events::keep(own.clone()));
+            let own = core.clone();
+            core.tasks.spawn_critical("past-changes", move || flight::past::keep(own.clone()));
         }
         if core.flow_control.is_some() {
             let own = core.clone();

@@ -1,5 +1,7 @@
 // Requests to the API server: with the session's key, as the signed-in user, and with nothing else.
 
+import { heardTime } from "./dom.js";
+
 const KEY = "ferry-console-key";
 let key = localStorage.getItem(KEY) ?? "";
 let signedOut = () => {};
@@ -29,6 +31,7 @@ export async function ask(path, { method = "GET", accept = "application/json", t
       await new Promise((resolve) => setTimeout(resolve, 150));
     }
   }
+  heardTime(response.headers.get("date"));
   if (response.ok) return response;
   const text = await response.text();
   let status;
@@ -44,13 +47,15 @@ function inYaml(text) {
   return found && (found[1] ?? found[2]).replace(/^ +/gm, "").trim().replace(/^(["'])([^]*)\1$/, "$2").replace(/''/g, "'");
 }
 
-export const json = async (path, options) => JSON.parse(await text(path, options));
-export async function text(path, options) {
+/** Without the text in between: of a page of a large list it would be megabytes that nobody needs again. */
+export const json = (path, options) => whole(path, options, (response) => response.json());
+export const text = (path, options) => whole(path, options, (response) => response.text());
+async function whole(path, options, read) {
   const response = await ask(path, options);
   try {
-    return await response.text();
+    return await read(response);
   } catch (error) {
-    if (options?.signal?.aborted) throw error;
+    if (options?.signal?.aborted || error instanceof SyntaxError) throw error;
     throw new ApiError(0, "the connection broke off");
   }
 }
@@ -161,7 +166,8 @@ export const findKind = async (group, kindName) => (await kinds()).find((one) =>
 
 /** /apis/apps/v1/namespaces/default/deployments/web → its parts and its kind. */
 export async function read(path) {
-  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  let parts;
+  try { parts = path.split("/").filter(Boolean).map(decodeURIComponent); } catch { throw new ApiError(404, "This link is no path of an object: " + path); }
   const group = parts[0] === "apis" ? parts[1] : "";
   const rest = parts.slice(parts[0] === "apis" ? 3 : 2);
   const inside = rest[0] === "namespaces" && rest.length >= 4;

@@ -16,7 +16,13 @@ export async function details(context, path) {
   const { main, signal, query } = context;
   const named = await read(path);
   if (!named.kind || !named.name) return put(main, h("div.page", h("div.head", h("h1", named.name || named.resource || "Nothing")), empty("There is no such object", path)));
-  let object = await json(path, { signal });
+  let object;
+  try {
+    object = await json(path, { signal });
+  } catch (error) {
+    if (error.code === 404) return gone(context, named, error);
+    throw error;
+  }
   const { kind } = named, tab = query.get("tab") ?? "overview";
   const isPod = kind.kind === "Pod" && !kind.group, isWorkload = WORKLOADS.includes(kind.kind) && kind.group === "apps";
   const tabs = [["overview", "Overview"], ["hops", "Hops"], ["yaml", "YAML"], ["events", "Events"], ["history", "History"]];
@@ -43,6 +49,21 @@ export async function details(context, path) {
       if (tab === "overview") overview(context, named, object, body);
     },
   }), async (what) => { if (what !== "live") object = await json(path, { signal }).catch(() => object); });
+}
+
+/** What is still known of an object that is not there. */
+async function gone(context, named, error) {
+  const { main, signal, query } = context, { kind } = named;
+  const tabs = [["history", "History"], ["events", "Events"]], tab = query.get("tab") === "events" ? "events" : "history";
+  const body = h("div.stack.grow", { role: "tabpanel", "aria-label": tab });
+  put(main, h("div.page", h("div.head", h("h1", h("span.soft", kind.kind + " "), named.name), named.namespace && badge(named.namespace, "plain"), badge("not there", "bad")),
+    note("warn", "There is nothing here.", h("p", error.message), h("p.soft", "It may have been deleted, or the name is another one. Below is what is still known of it.")),
+    h("div.tabs", { role: "tablist" }, tabs.map(([id, text]) => h("a", { role: "tab", href: "#/o" + named.path + "?tab=" + id, "aria-selected": String(id === tab) }, text))), body));
+  try {
+    await (tab === "events" ? events : history)({ signal }, named, undefined, body);
+  } catch (error) {
+    if (!signal.aborted) put(body, failure(error));
+  }
 }
 
 function summary(object) {
@@ -200,7 +221,7 @@ async function edit({ signal }, named, object, body) {
 
 async function events({ signal }, named, object, body) {
   const space = named.namespace || "default";
-  const found = await json(`/api/v1/namespaces/${space}/events?fieldSelector=${encodeURIComponent("involvedObject.uid=" + object.metadata.uid)}&limit=500`, { signal });
+  const found = await json(`/api/v1/namespaces/${space}/events?fieldSelector=${encodeURIComponent(object ? "involvedObject.uid=" + object.metadata.uid : `involvedObject.kind=${named.kind.kind},involvedObject.name=${named.name}`)}&limit=500`, { signal });
   const live = found.items.map((one) => ({
     type: one.type, reason: one.reason, message: one.message, count: one.series?.count ?? one.count ?? 1, from: one.reportingComponent || one.source?.component,
     last: one.series?.lastObservedTime ?? one.lastTimestamp ?? one.eventTime ?? one.metadata.creationTimestamp,
@@ -216,23 +237,37 @@ async function events({ signal }, named, object, body) {
 async function endedEvents(named, object, signal) {
   try {
     const found = await json("/console/events" + named.path, { signal });
-    return { ended: found.events.filter((one) => !one.uid || one.uid === object.metadata.uid).map((one) => ({ ...one, ended: true })) };
+    return { ended: found.events.filter((one) => !object || !one.uid || one.uid === object.metadata.uid).map((one) => ({ ...one, ended: true })) };
   } catch (error) {
     if (signal.aborted) throw error;
     return { ended: [], refusal: error.message };
   }
 }
 
+/** With the day, where it is another one. */
+const moment = (time) => (new Date(time).toDateString() === new Date().toDateString() ? clock(time) : new Date(time).toLocaleString([], { hour12: false }));
+
 async function history({ signal }, named, object, body) {
   const found = await json("/console/history" + named.path, { signal });
-  if (!found.writes.length) return put(body, empty("No write of it is known", "The recorder keeps the newest 32,768 writes of the cluster."));
+  if (!found.writes.length) return put(body, empty("No write of it is known", "The recorder keeps the newest 32,768 writes of the cluster, and what writes changed in 16 MiB."));
   const bare = (one) => { if (!one) return ""; const { managedFields, resourceVersion, ...metadata } = one.metadata ?? {}; return outline({ ...one, metadata }).trim(); };
-  put(body, h("p.soft", `Newest first. The recorder knows everything since ${found.oldest ?? "now"}; what a write changed is known while the watch cache has it.`), found.writes.map((write) => {
+  const all = found.writes, authors = [...new Set(all.map((write) => write.user))].sort(), holder = h("div.stack");
+  const pick = h("select", { "aria-label": "Author", onchange: () => show() }, h("option", { value: "" }, `all authors (${authors.length})`), authors.map((user) => h("option", { value: user }, user)));
+  put(body, h("div.row", h("p.soft.grow", `Newest first. The recorder knows every write since ${found.oldest ? new Date(found.oldest).toLocaleString([], { hour12: false }) : "now"}, of this object also older ones.`), pick), holder);
+  const show = () => put(holder, all.filter((write) => !pick.value || write.user === pick.value).map((write) => {
     const inner = h("div.body");
-    const box = h("details.panel", h("summary", { css: { padding: "9px 14px", cursor: "pointer" } }, h("span.mono.soft", clock(write.received)), " ", h("strong", deed({ ...write, changes: [], created: !write.before && write.after && !write.removed })), h("span.soft", ` by ${write.user}, revision ${write.revision}, ${span(Object.values(write.stages).reduce((sum, one) => sum + one, 0))}`)), inner);
-    box.addEventListener("toggle", () => { if (box.open) put(inner, write.after || write.before ? diff(bare(write.before), bare(write.after)) : h("p.soft", "What it changed is no longer known.")); });
+    const box = h("details.panel", h("summary", { css: { padding: "9px 14px", cursor: "pointer" } }, h("span.mono.soft", moment(write.received)), " ", h("strong", deed({ ...write, changes: [], created: write.created || (!write.before && write.after && !write.removed) })), h("span.soft", ` by ${write.user}, revision ${write.revision}, ${span(Object.values(write.stages).reduce((sum, one) => sum + one, 0))}`)), inner);
+    box.addEventListener("toggle", () => { if (box.open) put(inner, write.after || write.before ? diff(bare(write.before), bare(write.after)) : write.differences ? fields(write) : h("p.soft", write.removed ? "It was removed. What it was is in the writes before." : "What it changed is not known.")); });
     return box;
   }));
+  show();
+}
+
+/** What a write changed, field by field. */
+function fields({ differences }) {
+  if (!differences.length) return h("p.soft", "Nothing but the stamps that every write changes.");
+  const line = (mark, one, text) => (text === undefined ? null : h("div" + (mark === "+" ? ".add" : ".cutline"), `${mark} ${one.path}: ${text}`));
+  return h("div.diff", { role: "figure", "aria-label": "What changes", tabindex: "0" }, differences.map((one) => [line("-", one, one.before), line("+", one, one.after)]));
 }
 
 async function podsOf(named, object, signal) {

@@ -95,9 +95,19 @@ export function dialog(title, build) {
   });
 }
 
+/** How far the server's clock is before this machine's, in milliseconds; what the headers of answers tell, in whole seconds. */
+let skew = 0;
+export function heardTime(date) {
+  const found = Date.parse(date) + 500 - Date.now();
+  // Less is the time that an answer takes, and the half second.
+  if (!Number.isNaN(found)) skew = Math.abs(found) < 3000 ? 0 : Math.abs(found - skew) < 3000 ? skew : found;
+}
+/** The time by the server's clock: what it writes is of that time. */
+export const now = () => Date.now() + skew;
+
 export const ago = (time) => {
   if (!time) return "";
-  const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
+  const seconds = Math.max(0, (now() - Date.parse(time)) / 1000);
   if (seconds < 120) return Math.floor(seconds) + "s";
   const minutes = seconds / 60;
   if (minutes < 10) return Math.floor(minutes) + "m" + (Math.floor(seconds) % 60 ? (Math.floor(seconds) % 60) + "s" : "");

@@ -1,6 +1,6 @@
 // The front page: who writes what at this moment, a lane for each component, and the way of the chosen object.
 
-import { ago, clock, empty, failure, h, put } from "./dom.js";
+import { ago, clock, empty, failure, h, now, put } from "./dom.js";
 import { forever, json, lines, objectPath, kinds } from "./api.js";
 import { waterfall } from "./fall.js";
 
@@ -41,6 +41,9 @@ export function deed(write) {
   return [verb, ...words].join(", ");
 }
 
+/** What the lanes are measured by. */
+export const scale = (end) => h("div.scale", { "aria-hidden": "true" }, h("span", `${WINDOW} s ${end === "now" ? "ago" : "before"}`), h("span", `${WINDOW / 2} s`), h("span", end));
+
 const isBad = (write) => write.changes.some((one) => (one.what === "container" && /BackOff|Error|Err|Invalid/.test(one.reason ?? "")) || (one.what === "phase" && one.to === "Failed") || (one.what === "condition" && one.name === "PodScheduled" && one.to === "False"));
 
 export async function hops(context) {
@@ -54,7 +57,7 @@ export async function hops(context) {
   const background = h("input", { type: "checkbox" });
   put(main, h("div.page",
     h("div.head", h("h1", "Hops"), h("span.soft", "what is written now, and by whom"), h("span.grow"), h("label.row.soft", background, "system objects"), live, pause),
-    h("section.panel", { "aria-label": "Lanes" }, lanes.element, h("div.scale", { "aria-hidden": "true" }, h("span", `${WINDOW} s ago`), h("span", `${WINDOW / 2} s`), h("span", "now"))),
+    h("section.panel", { "aria-label": "Lanes" }, lanes.element, scale("now")),
     h("div.split",
       h("section.panel", h("header", h("h2", "Latest writes")), list),
       h("section.panel", h("header", h("h2.grow.cut", chosen ? title(chosen) : "One object"), chosen && h("a", { href: "#/o" + chosen }, "Details")), fall))));
@@ -97,7 +100,7 @@ export async function hops(context) {
   });
 }
 
-const path = (object) => (object.group ? `/apis/${object.group}/${object.version}` : `/api/${object.version}`) + (object.namespace ? "/namespaces/" + object.namespace : "") + `/${object.resource}/${object.name}`;
+export const path = (object) => (object.group ? `/apis/${object.group}/${object.version}` : `/api/${object.version}`) + (object.namespace ? "/namespaces/" + object.namespace : "") + `/${object.resource}/${object.name}`;
 const title = (objectPath) => objectPath.split("/").slice(-2).join("/");
 
 function entry(write) {
@@ -144,13 +147,14 @@ function warnings(lanes, signal) {
   });
 }
 
-class Lanes {
+/** The lanes with their marks; they move with the time, or stand at a moment. */
+export class Lanes {
   constructor(chosen) {
     this.moving = h("div.moving");
     this.field = h("div.field", LANES.map((_, at) => h("div.rule", { css: { top: (at + 1) * ROW - 1 + "px" } })), this.moving);
     this.field.style.height = LANES.length * ROW + "px";
     this.element = h("div.lanes", h("ul.names", LANES.map(([id, name]) => h("li", h("i.lane-" + id), name))), this.field);
-    this.origin = Date.now();
+    this.origin = now();
     this.marks = [];
     this.family = new Set();
     this.field.addEventListener("click", (event) => { const mark = event.target.closest(".mark"); if (mark) chosen(mark.dataset.object); });
@@ -196,6 +200,15 @@ class Lanes {
 
   pace() { return (this.width || this.field.clientWidth || 800) / (WINDOW * 1000); }
 
+  /** Stands at a moment of the past, in milliseconds, and shows the writes before it. */
+  standAt(moment, writes) {
+    this.clear();
+    for (const write of writes) this.add({ ...write, path: path(write.object) });
+    this.width = this.field.clientWidth;
+    this.marks.forEach((mark) => this.place(mark));
+    this.moving.style.transform = `translateX(${this.width - 12 - (moment - this.origin) * this.pace()}px)`;
+  }
+
   /** One movement for all marks; nothing moves while nobody looks. */
   run(signal) {
     const watch = new ResizeObserver(() => { this.width = this.field.clientWidth; this.marks.forEach((mark) => this.place(mark)); });
@@ -203,10 +216,10 @@ class Lanes {
     signal.addEventListener("abort", () => watch.disconnect());
     const step = () => {
       if (signal.aborted) return;
-      const now = Date.now();
+      const time = now();
       if (!this.paused && !document.hidden) {
-        this.moving.style.transform = `translateX(${(this.width ?? this.field.clientWidth) - 12 - (now - this.origin) * this.pace()}px)`;
-        while (this.marks.length && now - this.marks[0].at > WINDOW * 10000) this.marks.shift().element.remove();
+        this.moving.style.transform = `translateX(${(this.width ?? this.field.clientWidth) - 12 - (time - this.origin) * this.pace()}px)`;
+        while (this.marks.length && time - this.marks[0].at > WINDOW * 10000) this.marks.shift().element.remove();
       }
       // Ten times a second: an open page is to cost next to nothing.
       setTimeout(() => requestAnimationFrame(step), 100);

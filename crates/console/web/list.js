@@ -6,11 +6,16 @@ import { collection, forever, json, kinds, lines } from "./api.js";
 const TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const HEIGHT = 32;
 const PAGE = 500;
+/** So many changes of a moment are put in their places one by one. */
+const FEW = 200;
+/** So long, in milliseconds, a drawing stays at least. */
+const MOMENT = 50;
+const COLLATOR = new Intl.Collator(undefined, { numeric: true });
 
 /** Words that tell at a glance how it stands. */
 export const tone = (text) => {
   if (/^(Running|Ready|Active|Bound|Succeeded|Completed|Complete|Available|True|Established|Normal)$/.test(text)) return "good";
-  if (/^(Pending|ContainerCreating|Terminating|PodInitializing|Init:|Released|Unknown|Waiting)/.test(text)) return "warn";
+  if (/^(Pending|SchedulingGated|ContainerCreating|Terminating|PodInitializing|Init:|Released|Unknown|Waiting)/.test(text)) return "warn";
   if (/(BackOff|Error|Failed|Evicted|OOMKilled|NotReady|Lost|Warning|Invalid|Unschedulable)/.test(text)) return "bad";
   return "";
 };
@@ -29,12 +34,14 @@ export async function list(context, group, resource) {
   const said = h("div");
   const where = await namespaces(kind, namespace, state, context);
   put(main, h("div.page.full", h("div.head", h("h1", context.plural(kind)), count, h("span.grow"), live, where, filter), said, table.element));
-  filter.addEventListener("input", () => { table.filter(filter.value); told(); });
-  table.filter(filter.value);
-  const told = () => {
+  filter.addEventListener("input", () => table.filter(filter.value));
+  // With each drawing: what is counted is what is shown.
+  table.told = () => {
     const shown = table.shown.length, total = table.rows.size + (table.remaining ?? 0);
-    put(count, shown === total ? `${total}` : `${shown} of ${total}`);
+    const text = shown === total ? `${total}` : `${shown} of ${total}`;
+    if (count.textContent !== text) put(count, text);
   };
+  table.filter(filter.value);
   const tell = (mark, text) => put(live, h("span.dot." + mark), h("span", text));
   let last = "";
   const everything = async () => {
@@ -47,12 +54,11 @@ export async function list(context, group, resource) {
       more = page.metadata.continue ?? "";
       table.remaining = page.metadata.remainingItemCount ?? 0;
       last = page.metadata.resourceVersion;
-      table.draw();
-      told();
+      // The first rows at once; of a long table the others now and then.
+      if (table.drawn.size) table.soon(); else table.draw();
     } while (more && !signal.aborted);
     table.end();
     put(said);
-    told();
   };
   try {
     await everything();
@@ -64,6 +70,8 @@ export async function list(context, group, resource) {
   }
   if (!kind.verbs.includes("watch")) return tell("", "not watched");
   let fails = 0;
+  const ages = setInterval(() => { if (!document.hidden) table.tick(); }, 10000);
+  signal.addEventListener("abort", () => clearInterval(ages));
   await forever(signal, async () => {
     if (!last) await everything();
     tell("good", "live");
@@ -76,14 +84,14 @@ export async function list(context, group, resource) {
         last = row?.object?.metadata?.resourceVersion ?? object.metadata?.resourceVersion ?? last;
         if (type === "BOOKMARK" || !row) return;
         if (type === "DELETED") table.remove(row); else table.set(row, true);
-        table.soon();
-        told();
+        table.soon(true);
       },
     });
   }, (what, error) => {
     if (what === "live") return;
     tell("warn", "behind, trying again");
-    if (++fails > 1 || error.code === 410) last = "";
+    // What is known is only given up where the server refuses to go on from there; a connection that is cut says nothing of it.
+    if (error.code === 410 || (error.code >= 400 && ++fails > 1)) last = "";
   });
 }
 
@@ -108,7 +116,7 @@ async function namespaces(kind, chosen, state, context) {
 /** The rows, and the part of them that is in view. */
 export class Rows {
   constructor(kind, all) {
-    Object.assign(this, { kind, all, rows: new Map(), shown: [], order: { column: -1, down: false }, text: "", names: [], drawn: new Map() });
+    Object.assign(this, { kind, all, rows: new Map(), shown: [], order: { column: -1, down: false }, text: "", names: [], drawn: new Map(), touched: new Set(), version: 0, drawnAt: 0 });
     this.heads = h("div.line.heads", { role: "row" });
     this.space = h("div", { role: "presentation", css: { position: "relative" } });
     this.element = h("div.grid", { role: "grid", tabindex: "0", "aria-label": kind.kind, onscroll: () => this.paint() }, this.heads, this.space);
@@ -133,11 +141,18 @@ export class Rows {
     const { metadata } = row.object, id = Rows.id(row);
     const cells = (this.definitions ?? []).map((column) => (column.name === "Age" ? "" : text(row.cells[column.at])));
     if (this.all) cells.unshift(metadata.namespace ?? "");
-    this.rows.set(id, { id, cells, name: metadata.name, namespace: metadata.namespace ?? "", created: metadata.creationTimestamp, fresh: fresh ? Date.now() : 0 });
+    const known = this.rows.get(id) ?? { id };
+    this.rows.set(id, Object.assign(known, { cells, name: metadata.name, namespace: metadata.namespace ?? "", created: metadata.creationTimestamp, fresh: fresh ? Date.now() : 0 }));
     this.stale?.delete(id);
+    if (fresh) this.touched.add(known);
   }
 
-  remove(row) { this.rows.delete(Rows.id(row)); }
+  remove(row) {
+    const known = this.rows.get(Rows.id(row));
+    if (known) this.touched.add(known);
+    this.rows.delete(Rows.id(row));
+  }
+
   filter(words) { this.text = words.trim().toLowerCase(); this.draw(); }
 
   sort(column) {
@@ -146,35 +161,76 @@ export class Rows {
     this.draw();
   }
 
-  /** Once for all changes of a moment. */
-  soon() {
+  /** At once after a quiet moment, else once for all changes of a moment; `few`: only rows that were touched have changed. */
+  soon(few) {
+    this.anew ||= !few;
     if (this.waiting) return;
     this.waiting = true;
-    setTimeout(() => { this.waiting = false; this.draw(); }, 50);
+    setTimeout(() => { this.waiting = false; this.draw(!this.anew); }, Math.max(0, MOMENT - (performance.now() - this.drawnAt)));
   }
 
-  draw() {
+  /** Whether a row fits the filter. */
+  fitting() {
     const words = this.text.split(/\s+/).filter(Boolean);
-    const fits = (row) => words.every((word) => row.name.includes(word) || row.cells.some((cell) => cell.toLowerCase().includes(word)));
-    this.shown = words.length ? [...this.rows.values()].filter(fits) : [...this.rows.values()];
+    return words.length ? (row) => words.every((word) => row.name.includes(word) || row.cells.some((cell) => cell.toLowerCase().includes(word))) : () => true;
+  }
+
+  /** Which of two rows stands first; undefined where they stand as they came. */
+  comparing() {
     const { column, down } = this.order;
-    if (column >= 0) {
-      const age = this.names[column] === "Age";
-      const value = (row) => (age ? -Date.parse(row.created) : row.cells[column]);
-      const compare = new Intl.Collator(undefined, { numeric: true }).compare;
-      this.shown.sort((a, b) => (age ? value(a) - value(b) : compare(value(a), value(b))) * (down ? -1 : 1));
+    if (column < 0) return undefined;
+    const sign = down ? -1 : 1;
+    if (this.names[column] === "Age") return (a, b) => (Date.parse(b.created) - Date.parse(a.created)) * sign;
+    const { compare } = COLLATOR;
+    return (a, b) => compare(a.cells[column], b.cells[column]) * sign;
+  }
+
+  /** A few rows find their places among the others, which stay: to sort 100,000 rows with each change would take too long. */
+  place() {
+    const fits = this.fitting(), compare = this.comparing();
+    const fit = (row) => this.rows.get(row.id) === row && fits(row);
+    const leaves = (row) => this.touched.has(row) && (compare !== undefined || !fit(row));
+    this.shown = this.shown.filter((row) => { if (!leaves(row)) return true; row.shown = false; return false; });
+    for (const row of this.touched) {
+      if (row.shown || !fit(row)) continue;
+      let from = 0, to = this.shown.length;
+      if (!compare) from = to;
+      while (from < to) { const middle = (from + to) >> 1; if (compare(this.shown[middle], row) <= 0) from = middle + 1; else to = middle; }
+      this.shown.splice(from, 0, row);
+      row.shown = true;
     }
-    const widths = this.names.map((name, at) => (name === "Name" || (at === 0 && !this.all) ? "minmax(160px, 2.2fr)" : /^(Age|Ready|Restarts|Type|Status|Namespace)$/.test(name) ? "minmax(84px, 1fr)" : "minmax(96px, 1.3fr)"));
+  }
+
+  draw(few) {
+    if (few && this.touched.size <= FEW) this.place();
+    else {
+      const fits = this.fitting(), compare = this.comparing();
+      this.shown = [];
+      for (const row of this.rows.values()) if ((row.shown = fits(row))) this.shown.push(row);
+      if (compare) this.shown.sort(compare);
+    }
+    this.anew = false;
+    this.touched.clear();
+    const widths = this.names.map((name, at) => (name === "Name" || (at === 0 && !this.all) ? "minmax(160px, 2.2fr)" : /^(Age|Ready|Restarts|Type|Status|Namespace)$/.test(name) ? "minmax(96px, 1fr)" : "minmax(96px, 1.3fr)"));
     this.template = widths.join(" ");
     this.heads.style.gridTemplateColumns = this.template;
     this.element.setAttribute("aria-rowcount", String(this.shown.length));
     this.space.style.height = this.shown.length * HEIGHT + "px";
-    this.version = (this.version ?? 0) + 1;
+    this.version++;
+    this.drawnAt = performance.now();
+    this.told?.();
+    this.paint();
+  }
+
+  /** Ages grow. */
+  tick() {
+    this.version++;
     this.paint();
   }
 
   paint() {
     if (!this.template) return;
+    const held = this.space.contains(document.activeElement) ? document.activeElement.closest(".line")?.row : undefined;
     if (!this.shown.length) {
       this.drawn.clear();
       return put(this.space, this.stale ? null : empty(this.text ? "No row fits the filter" : `No ${this.kind.kind} here`, this.text ? "Type less, or clear it." : "Choose another namespace, or apply a manifest."));
@@ -191,6 +247,8 @@ export class Rows {
     }
     for (const [key, element] of this.drawn) if (!keep.has(key)) element.remove();
     this.drawn = keep;
+    // Who is on a row stays on it when it is drawn anew.
+    if (held && document.activeElement === document.body) [...keep.values()].find((line) => line.row === held)?.querySelector("a")?.focus({ preventScroll: true });
   }
 
   line(row, at) {
@@ -204,7 +262,8 @@ export class Rows {
       return h("span.cell" + (mark ? "." + mark : ""), { role: "gridcell", title: shown }, column === linked ? h("a", { href, tabindex: "-1" }, shown) : shown);
     });
     const fresh = Date.now() - row.fresh < 1400;
-    return h("div.line" + (fresh ? ".fresh" : ""), { role: "row", "aria-rowindex": at + 1, css: { top: at * HEIGHT + "px", "grid-template-columns": this.template } }, cells);
+    const element = h("div.line" + (fresh ? ".fresh" : ""), { role: "row", "aria-rowindex": at + 1, css: { top: at * HEIGHT + "px", "grid-template-columns": this.template } }, cells);
+    return Object.assign(element, { row: row.id });
   }
 
   key(event) {

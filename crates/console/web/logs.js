@@ -5,6 +5,9 @@ import { ask } from "./api.js";
 
 const MOST_LINES = 5000;
 const LONGEST = 4096;
+/** So much is kept of them, and so much is drawn. */
+const MOST_KEPT = 8 << 20;
+const MOST_DRAWN = 256 << 10;
 /** What moves the cursor or colours the screen is left out. */
 const ESCAPES = /\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]/g;
 
@@ -15,7 +18,7 @@ export function logs(context, body, pods) {
   const previous = h("input", { type: "checkbox" }), follow = h("input", { type: "checkbox", checked: true });
   const search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search lines" });
   const box = h("div.log", { tabindex: "0", role: "log", "aria-label": "Log" }), said = h("div");
-  let stop = new AbortController(), kept = [], waiting = false;
+  let stop = new AbortController(), kept = [], bytes = 0, waiting = false;
   put(body, h("div.row", select, h("label.row", previous, "previous"), h("label.row", follow, "follow"), h("span.grow"), search), said, box);
   const line = (text) => {
     const word = search.value;
@@ -26,13 +29,19 @@ export function logs(context, body, pods) {
   const draw = () => {
     waiting = false;
     const bottom = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-    put(box, kept.filter(fits).slice(-1500).map(line));
+    const shown = kept.filter(fits).slice(-1500);
+    let from = shown.length, size = 0;
+    while (from > 0 && size < MOST_DRAWN) size += shown[--from].length;
+    put(box, shown.slice(from).map(line));
     if (bottom || follow.checked) box.scrollTop = box.scrollHeight;
   };
   const soon = () => { if (!waiting) { waiting = true; setTimeout(draw, 60); } };
   const take = (text, prefix) => {
     kept.push(prefix + (text.length > LONGEST ? text.slice(0, LONGEST) + " … (cut)" : text).replace(ESCAPES, ""));
-    if (kept.length > MOST_LINES) kept.splice(0, kept.length - MOST_LINES);
+    bytes += kept.at(-1).length;
+    let gone = 0;
+    for (; kept.length - gone > MOST_LINES || bytes > MOST_KEPT; gone++) bytes -= kept[gone].length;
+    if (gone) kept.splice(0, gone);
     soon();
   };
   const begin = async () => {
@@ -41,6 +50,7 @@ export function logs(context, body, pods) {
     const { signal } = stop;
     context.signal.addEventListener("abort", () => stop.abort(), { once: true });
     kept = [];
+    bytes = 0;
     put(said);
     draw();
     const wanted = select.value === "*" ? choices : [choices[Number(select.value)]];

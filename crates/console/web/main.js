@@ -59,7 +59,7 @@ function show() {
   else page = (pages[parts[0] ?? "hops"] ?? hops)(context);
   Promise.resolve(page).catch((error) => {
     if (context.signal.aborted) return;
-    put(main, h("div.page", h("div.head", h("h1", decodeURIComponent(parts.at(-1) ?? "Hops"))), failure(error)));
+    put(main, h("div.page", h("div.head", h("h1", readable(parts.at(-1) ?? "Hops"))), failure(error)));
     if (error.code === 0) setTimeout(() => { if (!context.signal.aborted) show(); }, 2000);
   });
   for (const one of nav.querySelectorAll("a")) {
@@ -67,6 +67,11 @@ function show() {
     const here = own === "#/" + parts.slice(0, parts[0] === "r" ? 3 : 1).join("/") || (!parts.length && own === "#/hops");
     if (here) one.setAttribute("aria-current", "page"); else one.removeAttribute("aria-current");
   }
+}
+
+/** A link that somebody has broken is shown as it is. */
+function readable(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
 }
 
 function frame() {

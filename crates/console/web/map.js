@@ -11,14 +11,17 @@ const WIDTH = 168, HIGH = 40, GAP = 62, ROW = 52;
 /** Of each kind; more cannot be read. */
 const MOST = 60;
 
+export const mapBox = () => h("div.mapbox", { tabindex: "0", role: "group", "aria-label": "Objects and how they belong together" }, h("p.soft.body", "Reading…"));
+export const legend = () => h("div.legend", h("span", "—— owns"), h("span", "– – selects or routes to"), h("span", "· · · mounts"));
+
 export async function map(context) {
   const { main, signal, state, query } = context;
   const namespace = query.get("ns") ?? state.namespace;
-  const box = h("div.mapbox", { tabindex: "0", role: "group", "aria-label": "Objects and how they belong together" }, h("p.soft.body", "Reading…"));
+  const box = mapBox();
   const pick = h("input", { "aria-label": "Namespace", value: namespace, list: "spaces", onchange: () => context.go(context.link("map", { ns: pick.value })) });
   const spaces = h("datalist", { id: "spaces" });
   put(main, h("div.page.full", h("div.head", h("h1", "Map"), h("span.soft", "who owns, selects and mounts whom"), h("span.grow"), h("label.row", "Namespace", pick), spaces),
-    h("div.legend", h("span", "—— owns"), h("span", "– – selects or routes to"), h("span", "· · · mounts")), box));
+    legend(), box));
   json("/api/v1/namespaces?limit=500").then((found) => put(spaces, found.items.map((one) => h("option", { value: one.metadata.name })))).catch(() => {});
   // Of each column its kinds, and of each kind its objects by uid.
   const known = COLUMNS.map((kinds) => kinds.map(() => new Map()));
@@ -51,6 +54,20 @@ export async function map(context) {
       });
     }, (what) => { if (what !== "live") last = ""; });
   }))).catch((error) => { put(box, failure(error)); throw error; });
+  if (!signal.aborted) show(box, known, namespace);
+}
+
+/** The map of a revision that the store still has. */
+export async function mapAt(box, namespace, revision, signal) {
+  const known = COLUMNS.map((kinds) => kinds.map(() => new Map()));
+  await Promise.all(COLUMNS.flatMap((kinds, column) => kinds.map(async ([group, name], at) => {
+    const kind = await findKind(group, name);
+    if (!kind) return;
+    try {
+      const found = await json(`${collection(kind, namespace)}?limit=${MOST}${revision ? `&resourceVersion=${revision}&resourceVersionMatch=Exact` : ""}`, { signal });
+      for (const object of found.items) known[column][at].set(object.metadata.uid, { kind, object, uid: object.metadata.uid });
+    } catch (error) { if (error.code !== 403) throw error; }
+  })));
   if (!signal.aborted) show(box, known, namespace);
 }
 
@@ -120,7 +137,10 @@ function draw(columns, edges) {
   const cut = (text) => (text.length > 23 ? text.slice(0, 11) + "…" + text.slice(-11) : text);
   const lines = edges.filter(([from, to]) => from.x !== undefined && to.x !== undefined && from.x < to.x).map(([from, to, what]) => {
     const [x1, y1, x2, y2] = [from.x + WIDTH, from.y + HIGH / 2, to.x, to.y + HIGH / 2], half = (x1 + x2) / 2;
-    return svg("path." + what, { d: `M${x1},${y1} C${half},${y1} ${half},${y2} ${x2},${y2}` });
+    // Past what stands between them, below it: a line behind a box would seem to end there.
+    const low = Math.max(from.y, to.y) + HIGH + (ROW - HIGH) / 2;
+    const way = x2 - x1 <= GAP ? `C${half},${y1} ${half},${y2} ${x2},${y2}` : `C${x1 + GAP / 2},${y1} ${x1 + GAP / 4},${low} ${x1 + GAP},${low} L${x2 - GAP},${low} C${x2 - GAP / 4},${low} ${x2 - GAP / 2},${y2} ${x2},${y2}`;
+    return svg("path." + what, { d: `M${x1},${y1} ${way}` });
   });
   const boxes = all.map((one) => {
     const mark = tone(one), path = collection(one.kind, one.object.metadata.namespace) + "/" + one.object.metadata.name;

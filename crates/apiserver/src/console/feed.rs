@@ -1,4 +1,5 @@
 //! `/console/feed`: the writes of all objects as they happen, one JSON document per line, of those that the caller may watch.
+//! `/console/writes`: a page of those that the recorder still has.
 //!
 //! The answer goes on until the client leaves. It is pulled: a client that does not read makes nothing pile up, and skips what
 //! the recorder has dropped meanwhile.
@@ -11,7 +12,8 @@ use bytes::Bytes;
 use ferry_auth::Attributes;
 use ferry_connections::{AtItsEnd, abandoned_after};
 use ferry_meta::UserInfo;
-use ferry_registry::{Resource, ResourceTable};
+use ferry_registry::Resource;
+use ferry_store::{Range, StoreError};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use http_body::Frame;
@@ -19,7 +21,7 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::observe::flight::{self, Fresh};
+use crate::observe::flight::{self, Fresh, json_answer, place};
 use crate::request::context::RequestContext;
 use crate::response::answer::{Answer, BoxError};
 use crate::server::Core;
@@ -48,15 +50,7 @@ struct Feed {
 pub(super) fn answer(core: &Arc<Core>, context: &RequestContext) -> Answer {
     let newest = core.flight.newest();
     let after = context.query.text("after").parse::<u64>().unwrap_or(0).min(newest);
-    let now = Instant::now();
-    let feed = Feed {
-        core: core.clone(),
-        user: context.user.clone(),
-        next: after.max(newest.saturating_sub(AT_ONCE as u64)),
-        rights: HashMap::new(),
-        asked: now,
-        ends: now + LONGEST,
-    };
+    let feed = Feed::new(core, context, after.max(newest.saturating_sub(AT_ONCE as u64)));
     let stream = futures::stream::unfold(feed, |mut feed| async move {
         let bytes = feed.more().await?;
         Some((Ok::<_, BoxError>(Frame::data(bytes)), feed))
@@ -67,7 +61,43 @@ pub(super) fn answer(core: &Arc<Core>, context: &RequestContext) -> Answer {
     Answer::Ready(response)
 }
 
+/// The writes from a number on, at most `most`; which numbers there are; and since which revision the store has the past.
+pub(super) async fn writes(core: &Arc<Core>, context: &RequestContext) -> Answer {
+    let number = |name: &str| context.query.text(name).parse::<u64>().ok();
+    let most = number("most").and_then(|most| usize::try_from(most).ok()).unwrap_or(AT_ONCE).min(AT_ONCE);
+    let (first, next) = (core.flight.first(), core.flight.newest());
+    let from = number("from").unwrap_or_else(|| next.saturating_sub(most as u64)).max(first);
+    let mut feed = Feed::new(core, context, from);
+    let fresh = core.flight.since(from, most);
+    let lines = feed.told(&fresh).await;
+    let writes: Vec<Value> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    json_answer(&json!({ "first": first, "next": next, "storedSince": stored_since(core).await, "writes": writes }))
+}
+
+/// The oldest revision that can still be listed.
+async fn stored_since(core: &Core) -> Option<u64> {
+    // Of what is forgotten, the answer tells where the rest begins.
+    let range = Range { prefix: "/registry/namespaces/".into(), revision: Some(1), limit: 1, ..Range::default() };
+    match core.store.range(range).await {
+        Ok(_) => Some(1),
+        Err(StoreError::Compacted { oldest, .. }) => Some(oldest),
+        Err(_) => None,
+    }
+}
+
 impl Feed {
+    fn new(core: &Arc<Core>, context: &RequestContext, next: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            core: core.clone(),
+            user: context.user.clone(),
+            next,
+            rights: HashMap::new(),
+            asked: now,
+            ends: now + LONGEST,
+        }
+    }
+
     async fn more(&mut self) -> Option<Bytes> {
         let mut changed = self.core.flight.changes();
         let stopping = self.core.tasks.stopping();
@@ -137,17 +167,4 @@ impl Feed {
         self.rights.insert(key, allowed);
         allowed
     }
-}
-
-/// Whose key it is: the row, its namespace and its name.
-fn place<'a>(table: &ResourceTable, key: &'a str) -> Option<(Arc<Resource>, &'a str, &'a str)> {
-    let rest = key.strip_prefix("/registry/")?;
-    let of = |row: &&Arc<Resource>| {
-        let below = rest.strip_prefix(&*row.storage_prefix).and_then(|rest| rest.strip_prefix('/'));
-        row.stored && below.is_some_and(|below| below.matches('/').count() == usize::from(row.namespaced))
-    };
-    let row = table.rows().iter().find(of)?.clone();
-    let below = rest.get(row.storage_prefix.len() + 1..)?;
-    let (namespace, name) = if row.namespaced { below.split_once('/')? } else { ("", below) };
-    Some((row, namespace, name))
 }

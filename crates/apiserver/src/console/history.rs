@@ -1,6 +1,7 @@
-//! `/console/history/…`: the writes of one object, each with the object before and after it, as long as the watch cache's log has
-//! them. `/console/events/…`: its Events that are no longer in the store.
+//! `/console/history/…`: the writes of one object, each with the object before and after it as long as the watch cache's log has
+//! them, and with the fields that it changed for longer. `/console/events/…`: its Events that are no longer in the store.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferry_auth::Attributes;
@@ -23,7 +24,12 @@ pub(super) async fn answer(core: &Core, context: &RequestContext, path: &str) ->
     let key = row.key(if row.namespaced { &info.namespace } else { "" }, &info.name);
     // Nothing that was in a Secret is shown again.
     let cache = core.cache.resource(&row.storage_prefix).filter(|_| row.storage_prefix != "secrets");
-    let records = core.flight.told(&key);
+    // A write that the recorder has let go of may still be among the past changes, and the other way round.
+    let mut records: BTreeMap<u64, Value> = core.flight.told(&key).into_iter().collect();
+    let namespace = if row.namespaced { &*info.namespace } else { "" };
+    for told in core.flight.past.of(namespace, &key) {
+        records.insert(told["revision"].as_u64().unwrap_or(0), told);
+    }
     let mut bytes = 0;
     let mut writes = Vec::new();
     for (revision, mut told) in records.into_iter().rev().take(MOST) {

@@ -1,7 +1,7 @@
-//! What the console needs beyond the API, below `/console/`: sessions, and five pages that are answered with the caller's own
+//! What the console needs beyond the API, below `/console/`: sessions, and six pages that are answered with the caller's own
 //! rights. `why` and `trace` tell what their caller could find out by other requests, so they ask for no right of their own. Who
-//! wrote what, and what is no longer in the store, is the flight recorder's to tell: `feed`, `history` and `events` ask for the
-//! right to it.
+//! wrote what, and what is no longer in the store, is the flight recorder's to tell: `feed`, `writes`, `history` and `events` ask
+//! for the right to it.
 
 mod feed;
 mod history;
@@ -60,6 +60,10 @@ pub(crate) async fn handle(core: &Arc<Core>, context: &RequestContext) -> Option
         ("code", "") => session::code(core, pages, context).await,
         _ if context.method != Method::GET => Err(ApiError::method_not_allowed()),
         ("feed", "") => may_ask_recorder(core, context).await.map(|()| feed::answer(core, context)),
+        ("writes", "") => match may_ask_recorder(core, context).await {
+            Ok(()) => Ok(feed::writes(core, context).await),
+            Err(refused) => Err(refused),
+        },
         ("history", path) => match may_ask_recorder(core, context).await {
             Ok(()) => history::answer(core, context, path).await,
             Err(refused) => Err(refused),

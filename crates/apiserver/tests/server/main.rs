@@ -16,6 +16,7 @@ mod matrix;
 mod metrics;
 mod node_ports;
 mod pages;
+mod past_changes;
 mod refusals;
 mod resource_metrics;
 mod rights;

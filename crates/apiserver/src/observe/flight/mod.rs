@@ -5,12 +5,18 @@
 //! somebody asks (`changes`), from the objects that the watch cache's log has anyway.
 
 mod changes;
+mod differences;
 pub(crate) mod events;
 mod page;
+pub(crate) mod past;
 mod ring;
+mod shelf;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
+use ferry_registry::{Resource, ResourceTable};
 use ferry_store::{Op, Transaction};
 use parking_lot::Mutex;
 
@@ -47,6 +53,7 @@ pub(crate) struct Recorder {
     /// The number of the next record, for those who wait for it.
     newest: watch::Sender<u64>,
     pub(crate) ended_events: events::EndedEvents,
+    pub(crate) past: past::PastChanges,
 }
 
 /// A write that somebody has not seen yet.
@@ -62,6 +69,7 @@ impl Default for Recorder {
             ring: Mutex::new(Ring::new(ring::MOST)),
             newest: watch::Sender::new(0),
             ended_events: events::EndedEvents::default(),
+            past: past::PastChanges::default(),
         }
     }
 }
@@ -106,6 +114,11 @@ impl Recorder {
         self.of(key).0.iter().map(|record| (record.revision, page::write(record, None))).collect()
     }
 
+    /// The number of the oldest write that is still here.
+    pub(crate) fn first(&self) -> u64 {
+        self.ring.lock().first()
+    }
+
     fn of(&self, key: &str) -> (Vec<Record>, Option<i64>) {
         let ring = self.ring.lock();
         (ring.of(key), ring.oldest())
@@ -125,4 +138,17 @@ fn uid(value: &[u8]) -> Option<u128> {
     let start = memchr::memmem::find(head, FIELD)? + FIELD.len();
     let text = std::str::from_utf8(head.get(start..start + 36)?).ok()?;
     uuid::Uuid::parse_str(text).ok().map(|uid| uid.as_u128())
+}
+
+/// Whose key it is: the row, its namespace and its name.
+pub(crate) fn place<'a>(table: &ResourceTable, key: &'a str) -> Option<(Arc<Resource>, &'a str, &'a str)> {
+    let rest = key.strip_prefix("/registry/")?;
+    let of = |row: &&Arc<Resource>| {
+        let below = rest.strip_prefix(&*row.storage_prefix).and_then(|rest| rest.strip_prefix('/'));
+        row.stored && below.is_some_and(|below| below.matches('/').count() == usize::from(row.namespaced))
+    };
+    let row = table.rows().iter().find(of)?.clone();
+    let below = rest.get(row.storage_prefix.len() + 1..)?;
+    let (namespace, name) = if row.namespaced { below.split_once('/')? } else { ("", below) };
+    Some((row, namespace, name))
 }

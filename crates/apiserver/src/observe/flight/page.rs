@@ -87,11 +87,13 @@ fn micro_time(micros: i64) -> String {
 
 fn summary(core: &Core) -> Value {
     let (ended, ended_bytes) = core.flight.ended_events.size();
+    let (past, past_bytes) = core.flight.past.size();
     let ring = core.flight.ring.lock();
     let (records, bytes) = ring.size();
     json!({
         "writes": records, "bytes": bytes, "budget": MOST.bytes(), "oldest": ring.oldest().map(micro_time),
         "endedEvents": { "count": ended, "bytes": ended_bytes },
+        "pastChanges": { "count": past, "bytes": past_bytes, "budget": super::past::MOST.bytes },
     })
 }
 

@@ -166,9 +166,14 @@ impl Ring {
         self.pushed
     }
 
+    /// The number of the oldest one.
+    pub(super) fn first(&self) -> u64 {
+        self.pushed - self.records.len() as u64
+    }
+
     /// Those from a number on, at most so many, with their numbers and keys.
     pub(super) fn since(&self, number: u64, most: usize) -> Vec<(u64, String, Record)> {
-        let first = self.pushed - self.records.len() as u64;
+        let first = self.first();
         let skipped = usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX).min(self.records.len());
         let mut start: usize = self.lengths.iter().take(skipped).map(|length| usize::from(*length)).sum();
         let mut found = Vec::new();
