@@ -69,9 +69,8 @@ impl Plugin for PodResizeValidator {
 fn lacking(pod: &Value, node: &Value) -> Vec<String> {
     let requests = total_with_overhead(pod.get("spec").unwrap_or(&Value::Null), "requests");
     let allocatable = amounts(node, "/status/allocatable");
-    let shown: [(&str, fn(&Quantity) -> i64); 2] = [("cpu", Quantity::milli_value), ("memory", Quantity::value)];
     let mut lacking = Vec::new();
-    for (name, value) in shown {
+    for (name, value) in [("cpu", Quantity::milli_value as fn(&Quantity) -> i64), ("memory", Quantity::value)] {
         let of = |list: &std::collections::BTreeMap<String, Quantity>| list.get(name).cloned().unwrap_or_default();
         let (requested, there) = (of(&requests), of(&allocatable));
         if requested > there {

@@ -117,7 +117,9 @@ mod tests {
         let mappings: Mappings<'_> = &workloads;
         let entry = |time: Option<&str>, fields: Value| {
             let mut entry = json!({"manager": "m", "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": fields}});
-            time.map(|time| entry["time"] = time.into());
+            if let Some(time) = time {
+                entry["time"] = time.into();
+            }
             entry
         };
         let time = Some("2024-01-01T00:00:00Z");
