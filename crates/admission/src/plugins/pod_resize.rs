@@ -70,8 +70,7 @@ fn lacking(pod: &Value, node: &Value) -> Vec<String> {
     let requests = total_with_overhead(pod.get("spec").unwrap_or(&Value::Null), "requests");
     let allocatable = amounts(node, "/status/allocatable");
     let mut lacking = Vec::new();
-    for name in ["cpu", "memory"] {
-        let value = |amount: &Quantity| if name == "cpu" { amount.milli_value() } else { amount.value() };
+    for (name, value) in [("cpu", Quantity::milli_value as fn(&Quantity) -> i64), ("memory", Quantity::value)] {
         let of = |list: &std::collections::BTreeMap<String, Quantity>| list.get(name).cloned().unwrap_or_default();
         let (requested, there) = (of(&requests), of(&allocatable));
         if requested > there {

@@ -62,13 +62,17 @@ fn undecodable(row: &Resource, error: ApiError) -> ApiError {
     if row.strategy.scale_paths().is_none() || error.code() != 400 {
         return error;
     }
-    ApiError::bad_request("no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"")
+    ApiError::bad_request(
+        "no kind is registered for the type v1.Scale in scheme \"pkg/apiserver/customresource_handler.go:781\"",
+    )
 }
 
-/// Managed fields of a custom resource's Scale cannot be converted upstream: nobody applies one.
-fn unapplied() -> ApiError {
-    let message = "failed to create manager for existing fields: failed to convert live object (/; autoscaling/v1, \
-                   Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1";
+/// Upstream cannot convert what an apply makes of the Scale of a custom resource.
+fn unapplied(step: &str, object: &str) -> ApiError {
+    let message = format!(
+        "{step} ({object}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid \
+         group/version: autoscaling/v1"
+    );
     ApiError::new(500, Reason::Unknown, message)
 }
 
@@ -128,13 +132,22 @@ impl Change for Scaled {
         let managed_fields = live.object.pointer("/metadata/managedFields");
         let mut before = scale_of(row, &live.object);
         let shown = managed::scale::to_scale(managed_fields, &owners);
+        let custom = row.strategy.scale_paths();
+        let applied = match &self.0 {
+            Sent::Patch(Patch::Apply(config, _)) => Some(config),
+            _ => None,
+        };
+        if custom.is_some() && applied.is_some() && shown.is_null() {
+            let step = "failed to create manager for existing fields: failed to convert live object";
+            return Err(unapplied(step, "/"));
+        }
         object::metadata_mut(&mut before).insert("managedFields".into(), shown);
 
-        let custom = row.strategy.scale_paths();
-        if custom.is_some() && matches!(self.0, Sent::Patch(Patch::Apply(..))) {
-            return Err(unapplied());
-        }
         let mut scale = self.wanted(write, &before)?;
+        if let (Some(config), true) = (applied, custom.is_some() && scale.get("spec") != before.get("spec")) {
+            let object = format!("{}/{}", object::namespace(config), object::name(config));
+            return Err(unapplied("failed to convert new object", &object));
+        }
         write.match_namespace(&mut scale)?;
         match_name(&scale, write.name)?;
         if matches!(self.0, Sent::Scale(_)) {
@@ -142,10 +155,7 @@ impl Change for Scaled {
         } else if custom.is_none() {
             write.check_patched_uid(&scale, live, SCALE)?;
         }
-        if custom.is_some() {
-            // Whoever scales a custom resource takes the replicas from their owners, and becomes no owner.
-            object::metadata_mut(&mut scale).remove("managedFields");
-        } else if !matches!(self.0, Sent::Patch(Patch::Apply(..))) {
+        if applied.is_none() {
             let manager = write.options.manager(write.context.agent());
             codec::track(&scale_type()?, &kind(), SCALE, &[], &mut scale, Some(&before), &manager);
         }
