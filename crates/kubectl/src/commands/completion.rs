@@ -67,6 +67,8 @@ async fn run(context: &Context) -> Result<()> {
 enum Directive {
     Default = 0,
     NoFileComp = 4,
+    /// A slash follows, and then a name.
+    NoSpaceNoFileComp = 6,
     FilterFileExt = 8,
 }
 
@@ -75,6 +77,7 @@ impl Directive {
         match self {
             Self::Default => "ShellCompDirectiveDefault",
             Self::NoFileComp => "ShellCompDirectiveNoFileComp",
+            Self::NoSpaceNoFileComp => "ShellCompDirectiveNoSpace, ShellCompDirectiveNoFileComp",
             Self::FilterFileExt => "ShellCompDirectiveFilterFileExt",
         }
     }
@@ -142,6 +145,15 @@ async fn candidates(word: &str, before: &[String]) -> (Vec<Candidate>, Directive
     }
     let mut all: Vec<Candidate> =
         known.iter().map(|command| (command.name.to_owned(), command.about.to_owned())).collect();
+    if found.is_none() {
+        all.retain(|(name, _)| name != "alpha");
+        all.push(("help".into(), "Help about any command".into()));
+        let plugins = super::plugin::first_words().into_iter();
+        all.extend(plugins.map(|name| {
+            let about = format!("The command {name} is a plugin installed by the user");
+            (name, about)
+        }));
+    }
     all.sort();
     let name = found.map(|command| command.name).unwrap_or_default();
     let Ok(flags) = Parsed::parse(specs, &rest) else { return (all, Directive::NoFileComp) };
@@ -151,8 +163,11 @@ async fn candidates(word: &str, before: &[String]) -> (Vec<Candidate>, Directive
         None if found.is_none() && !rest.is_empty() => (Vec::new(), Directive::Default),
         None if UNKNOWN.contains(&name) => (Vec::new(), Directive::Default),
         None => {
-            all.extend(plain(of_command(&context, name, word).await.unwrap_or_default()));
-            (all, Directive::NoFileComp)
+            let found = of_command(&context, name, word).await.unwrap_or_default();
+            let of_pods = matches!(name, "logs" | "exec" | "attach" | "port-forward") && context.words().is_empty();
+            let types_alone = of_pods && !found.iter().any(|one| !one.ends_with('/') && one.starts_with(word));
+            all.extend(plain(found));
+            (all, if types_alone && !word.contains('/') { Directive::NoSpaceNoFileComp } else { Directive::NoFileComp })
         }
     }
 }
@@ -190,6 +205,10 @@ async fn of_flag(context: &Context, command: &str, flag: &str) -> (Vec<Candidate
         }
         "output" => plain(WRITES),
         "dry-run" => plain(["none", "client", "server"]),
+        "container" if matches!(command, "exec" | "attach") => match context.words().first() {
+            Some(pod) => plain(containers(context, pod).await.unwrap_or_default()),
+            None => Vec::new(),
+        },
         "filename" => return (plain(["json", "yaml", "yml"]), Directive::FilterFileExt),
         _ => return (Vec::new(), Directive::Default),
     };
@@ -197,6 +216,9 @@ async fn of_flag(context: &Context, command: &str, flag: &str) -> (Vec<Candidate
 }
 
 async fn of_command(context: &Context, command: &str, word: &str) -> Result<Vec<String>> {
+    if let ("logs", [pod]) = (command, context.words()) {
+        return containers(context, pod).await;
+    }
     let kind: &str = match command {
         "logs" | "exec" | "attach" | "port-forward" if word.contains('/') => {
             let kind = word.split('/').next().unwrap_or_default();
@@ -230,6 +252,17 @@ async fn of_command(context: &Context, command: &str, word: &str) -> Result<Vec<
         found.extend(WITH_PODS.map(|kind| format!("{kind}/")));
     }
     Ok(found)
+}
+
+/// Those of a pod, the first of them that start first.
+async fn containers(context: &Context, pod: &str) -> Result<Vec<String>> {
+    let resource = context.kind("v1", "Pod").await?;
+    let namespace = context.namespace().await?;
+    let name = pod.strip_prefix("pod/").or_else(|| pod.strip_prefix("pods/")).unwrap_or(pod);
+    let pod = crate::resource::get(context, &resource, Some(&namespace), name).await?;
+    let of = |field: &str| pod["spec"][field].as_array().cloned().unwrap_or_default();
+    let all = [of("initContainers"), of("containers")].concat();
+    Ok(all.iter().filter_map(|container| container["name"].as_str().map(str::to_owned)).collect())
 }
 
 /// The types of commands that are for some only.

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::flags::{Flag, Kind, switch, text};
 use crate::resource::get;
 use crate::session::Context;
-use crate::text::{print, warn};
+use crate::text::{line, print, warn};
 
 pub const COMMAND: Command =
     leaf("cp", "<file-spec-src> <file-spec-dest>", "Copy files and directories to and from containers", flags, |c| {
@@ -89,7 +89,7 @@ struct Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    async fn find(context: &'a Context, place: &Place, pod: &str) -> Result<Self> {
+    async fn find(context: &'a Context, place: &Place, pod: &str, source: bool) -> Result<Self> {
         let namespace = match &place.namespace {
             Some(namespace) if !namespace.is_empty() => namespace.clone(),
             _ => context.namespace().await?,
@@ -99,7 +99,14 @@ impl<'a> Container<'a> {
             let why = format!("cannot exec into a container in a completed pod; current phase is {phase}");
             return Err(Error::say(why));
         }
-        let name = pods::container(&pod, context.flags.given("container"), false)?;
+        let given = context.flags.given("container");
+        let name = pods::container(&pod, given, true)?;
+        // Of a pod that is copied from, kubectl says it beside the files.
+        match pods::defaulted(&pod).filter(|_| given.is_none()) {
+            Some(text) if source => line(text),
+            Some(text) => warn(text),
+            None => {}
+        }
         Ok(Self { context, pod, name })
     }
 
@@ -116,7 +123,7 @@ async fn upload(context: &Context, from: &Path, to: &Place, pod: &str) -> Result
     if !from.exists() {
         return Err(Error::say(format!("{} doesn't exist in local filesystem", from.display())));
     }
-    let container = Container::find(context, to, pod).await?;
+    let container = Container::find(context, to, pod, false).await?;
     let mut target = PathBuf::from(&to.path);
     let base = from.canonicalize().ok().and_then(|path| path.file_name().map(PathBuf::from)).unwrap_or_default();
     let mut test = container.start(&["test", "-d", &to.path], false).await?;
@@ -228,7 +235,7 @@ async fn drain(process: &mut AttachedProcess) {
 }
 
 async fn download(context: &Context, from: &Place, pod: &str, to: &Path) -> Result<()> {
-    let container = Container::find(context, from, pod).await?;
+    let container = Container::find(context, from, pod, true).await?;
     let prefix = archive::prefix(&from.path);
     let mut attempt = 0;
     let retries = context.flags.int("retries");

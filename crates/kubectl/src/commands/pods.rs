@@ -52,10 +52,19 @@ pub fn default_container(pod: &Value, quiet: bool) -> Result<String> {
         ));
     }
     let Some(first) = all.first().cloned() else { return Err(Error::say("the pod has no container")) };
-    if all.len() > 1 && !quiet {
-        warn(format!("Defaulted container \"{first}\" out of: {}", shown(pod)));
+    if let Some(text) = defaulted(pod).filter(|_| !quiet) {
+        warn(text);
     }
     Ok(first)
+}
+
+/// What is said where the first of several containers is meant.
+pub fn defaulted(pod: &Value) -> Option<String> {
+    let all = containers(pod);
+    let first = all.first().filter(|_| all.len() > 1)?;
+    let annotated = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+    let known = annotated.is_some_and(|name| all.iter().any(|one| one == name));
+    (!known).then(|| format!("Defaulted container \"{first}\" out of: {}", shown(pod)))
 }
 
 /// The container that a flag names, or the one that is meant.

@@ -180,7 +180,9 @@ fn environment(out: &mut String, container: &Value, pod: Option<&Value>) {
         }
         let line = if source["fieldRef"].is_object() {
             let field = &source["fieldRef"];
-            let value = pod.map(|pod| of_field(pod, text(field, "fieldPath"))).unwrap_or_default();
+            // kubectl shows no label and no annotation by name.
+            let path = text(field, "fieldPath");
+            let value = pod.filter(|_| !path.contains('[')).map(|pod| of_field(pod, path)).unwrap_or_default();
             format!("{value} ({}:{})", text(field, "apiVersion"), text(field, "fieldPath"))
         } else if source["resourceFieldRef"].is_object() {
             let resource = text(&source["resourceFieldRef"], "resource");

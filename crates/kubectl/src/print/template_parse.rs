@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
                 Token::Action(action) => action,
             };
             self.line = line_and_column(self.text, place(self.text, action)).0;
-            let (word, rest) = action.split_once(char::is_whitespace).unwrap_or((action, ""));
+            let (word, rest) = keyword(action);
             let at = place(self.text, rest.trim_start());
             match word {
                 "end" | "else" => {
@@ -266,7 +266,10 @@ impl<'a> Reader<'a> {
             },
             Some(other) => {
                 let next = other.strip_prefix("else ").ok_or("unexpected EOF")?.trim();
-                let (word, rest) = next.split_once(char::is_whitespace).ok_or("missing value for if")?;
+                let (word, rest) = keyword(next);
+                if rest.is_empty() {
+                    return Err("missing value for if".into());
+                }
                 self.depth += 1;
                 let inner = self.control(word, rest.trim())?;
                 self.depth -= 1;
@@ -279,6 +282,15 @@ impl<'a> Reader<'a> {
             "with" => Node::With { pipe, then, otherwise },
             _ => Node::Range { pipe, each: then, otherwise },
         })
+    }
+}
+
+/// The word at the beginning, and what stands behind it. No space is needed where something else ends a word: `range.items`, `if(x)`.
+fn keyword(action: &str) -> (&str, &str) {
+    let end = action.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(action.len());
+    match action.split_at(end) {
+        (word, rest) if !word.is_empty() && rest.starts_with(['.', ',', '|', ':', '(', ')']) => (word, rest),
+        _ => action.split_once(char::is_whitespace).unwrap_or((action, "")),
     }
 }
 

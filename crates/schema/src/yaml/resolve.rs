@@ -72,6 +72,9 @@ pub(super) fn is_whole(text: &str) -> bool {
 }
 
 fn number(text: &str) -> Option<Number> {
+    if text.starts_with("._") {
+        return None;
+    }
     let cleaned = text.replace('_', "");
     let (negative, digits) = match cleaned.as_bytes().first()? {
         b'-' => (true, &cleaned[1..]),

@@ -123,6 +123,11 @@ fn check(context: &Context, names: &[String], arguments: &[String]) -> Result<()
             quote(target)
         ));
     }
+    if flags.text("profile") == "legacy" {
+        warn(
+            "--profile=legacy is deprecated and planned to be removed in v1.39. It is recommended to specify other profile, for example \"--profile=general\".",
+        );
+    }
     Ok(())
 }
 
