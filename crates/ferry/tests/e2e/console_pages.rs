@@ -1,6 +1,8 @@
 //! The pages of the console in a real browser, on a real cluster. Pictures of all of them are in `tmp/console` of the build
 //! folder afterwards.
 
+use std::path::Path;
+
 use base64::Engine;
 use serde_json::{Value, json};
 use sha2::Digest;
@@ -22,10 +24,15 @@ fn link(cluster: &Cluster) -> String {
 
 /// A browser that trusts the cluster's server and nobody else.
 pub fn browser(cluster: &Cluster, name: &'static str) -> Browser {
-    let key = std::fs::read_to_string(cluster.data_dir().join("pki/apiserver.key")).unwrap();
+    browser_of(cluster.data_dir(), cluster.port(), name)
+}
+
+/// The same for a server with these data.
+pub fn browser_of(data_dir: &Path, port: u16, name: &'static str) -> Browser {
+    let key = std::fs::read_to_string(data_dir.join("pki/apiserver.key")).unwrap();
     let key = rcgen::KeyPair::from_pem(&key).unwrap();
     let digest = sha2::Sha256::digest(rcgen::PublicKeyData::subject_public_key_info(&key));
-    Browser::start(name, cluster.port(), &base64::engine::general_purpose::STANDARD.encode(digest))
+    Browser::start(name, port, &base64::engine::general_purpose::STANDARD.encode(digest))
 }
 
 pub fn signed_in(cluster: &Cluster, name: &'static str) -> Browser {

@@ -14,6 +14,7 @@ mod cluster_bed;
 mod clusters;
 mod components;
 mod console;
+mod console_alone;
 mod console_everybody;
 mod console_pages;
 mod copying;
@@ -131,6 +132,12 @@ const SCENARIOS: &[Scenario] = &[
 const ALONE: &[Alone] = &[
     ("console::a_cookie_speaks_for_the_pages_alone", console::a_cookie_speaks_for_the_pages_alone),
     ("console::without_the_console_there_is_none", console::without_the_console_there_is_none),
+    ("console_alone::ten_thousand_pods_are_scrolled", console_alone::ten_thousand_pods_are_scrolled),
+    ("console_alone::a_past_moment_has_tables_maps_and_lanes", console_alone::a_past_moment_has_tables_maps_and_lanes),
+    (
+        "console_alone::clocks_that_differ_and_floods_of_text_do_no_harm",
+        console_alone::clocks_that_differ_and_floods_of_text_do_no_harm,
+    ),
     ("envtest::tests_start_their_own_control_plane", envtest::tests_start_their_own_control_plane),
     ("envtest::a_killed_test_leaves_no_server_behind", envtest::a_killed_test_leaves_no_server_behind),
     ("store::a_live_store_is_backed_up_and_restored", store::a_live_store_is_backed_up_and_restored),

@@ -104,6 +104,11 @@ const CASES: &[Case] = &[
     ("role/by-name", 0, &["nothing holds it up", "its rule 1 has resourceNames, and so hardly grants create"]),
     ("resourceclaimtemplate/no-devices", 1, &["the DeviceClass \"why-no-class\", which does not exist"]),
     ("job/queued", 0, &["nothing holds it up", "until its queue lets it run (kueue.x-k8s.io/queue-name)"]),
+    (
+        "po/by-hand",
+        1,
+        &["has node e2e without the scheduler (spec.nodeName)", "by nodeSelector: kubernetes.io/hostname: e2e"],
+    ),
     ("volumeattributesclass/why-nobody", 1, &["probably", "its driver csi.nobody.example is not there"]),
 ];
 
@@ -151,7 +156,13 @@ pub fn causes_are_named_and_what_is_well_is_left_alone(cluster: &mut Cluster) {
     cluster.kubectl(&["patch", "configmap", "held", "-n", NAMESPACE, "--type=merge", "-p", none]);
     cluster.kubectl(&["delete", "validatingwebhookconfiguration", "why-dead"]);
     cluster.kubectl(&["delete", "validatingadmissionpolicybinding/why-limits", "validatingadmissionpolicy/why-limits"]);
-    cluster.kubectl(&["delete", "storageclass/why-csi", "csidriver/csi.why.example", "deviceclass/why-devices"]);
+    cluster.kubectl(&[
+        "delete",
+        "storageclass/why-csi",
+        "storageclass/why-wait",
+        "csidriver/csi.why.example",
+        "deviceclass/why-devices",
+    ]);
     cluster.kubectl(&["delete", "volumeattachment/why-attach", "volumeattributesclass/why-nobody"]);
     cluster.kubectl(&["delete", "pv", "why-small", "why-kept", "why-nowhere", "why-attributes"]);
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "why-full", "--wait=false"]);

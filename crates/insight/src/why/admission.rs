@@ -163,9 +163,16 @@ pub(super) fn refusal(world: &World, owner: &Value, message: &str) -> Finding {
                     "its pods are refused: one of them asks for more than the whole ResourceQuota {quota:?} of namespace {namespace} allows: {}",
                     too_much.join("; ")
                 );
+                // Of pods there are not fewer because they ask for less.
+                let amounts = too_much.iter().any(|one| !one.starts_with("pods: ") && !one.starts_with("count/"));
+                let less = amounts.then(|| format!("ask for less in resources of the containers: {edit}"));
+                let (scope, outside) = world.find("resourcequotas", &quota).map(parts::scope).unwrap_or_default();
+                let or = if less.is_some() || outside.is_some() { "or " } else { "" };
                 return finding(Reason::QuotaUsedUp, cause)
-                    .advise(format!("ask for less in resources of the containers: {edit}"))
-                    .advise(format!("or raise it: kubectl edit -n {namespace} resourcequota/{}", word(&quota)));
+                    .detail(scope)
+                    .advise_all(less)
+                    .advise_all(outside.map(|how| format!("{how}: {edit}")))
+                    .advise(format!("{or}raise it: kubectl edit -n {namespace} resourcequota/{}", word(&quota)));
             }
             let cause = format!(
                 "its pods are refused: the ResourceQuota {quota:?} of namespace {namespace} has no room for another one"

@@ -198,6 +198,15 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
         return match users(world, claim).as_deref() {
             None => found.underway().detail("whether a pod uses it could not be looked at"),
             Some([]) => found.note().detail("no pod uses it so far").advise("start a pod that uses it"),
+            Some([first, ..]) if is_bypassed(claim, first) => {
+                let (pod, node) = (object::name(first), object::text(first, "/spec/nodeName"));
+                let cause = format!(
+                    "its class {name} waits until the scheduler chooses a node for a pod that uses it, and pod/{pod} has node {node} without the scheduler (spec.nodeName)"
+                );
+                finding(Reason::WaitForFirstConsumer, cause).advise(format!(
+                    "take spec.nodeName away, and choose the node by nodeSelector: kubernetes.io/hostname: {node}"
+                ))
+            }
             Some([first, ..]) => {
                 let pod = object::name(first);
                 let found = found.underway().detail(format!("pod/{pod} uses it and has no node yet"));
@@ -259,6 +268,12 @@ fn provisioned(world: &World, claim: &Value, class: Option<&Value>, name: &str, 
             local_volumes::PROVISIONER => "see that the controllers of ferry up run, and what ferry up logs".to_owned(),
             _ => format!("see that the pods of {provisioner} run, and what they log"),
         })
+}
+
+/// The pod has a node, and the scheduler has not told the claim of it.
+fn is_bypassed(claim: &Value, pod: &Value) -> bool {
+    !object::text(pod, "/spec/nodeName").is_empty()
+        && !object::annotations(claim).contains_key("volume.kubernetes.io/selected-node")
 }
 
 fn waits_for_pod(class: &Value) -> bool {

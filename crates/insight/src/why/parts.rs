@@ -92,3 +92,28 @@ fn with_quota(world: &World, owner: &Value, quota: &str, finding: Finding) -> Fi
     let raise = format!("raise it: kubectl edit {}resourcequota/{}", in_namespace(owner), word(quota));
     full.into_iter().fold(finding, Finding::detail).advise(raise)
 }
+
+/// Which pods a quota counts, where it is not all of them, and how others are none of these.
+pub(super) fn scope(quota: &Value) -> (String, Option<&'static str>) {
+    let plain = object::items(quota, "/spec/scopes").iter().filter_map(Value::as_str).map(str::to_owned);
+    let selected = object::items(quota, "/spec/scopeSelector/matchExpressions").iter().map(|one| {
+        let values: Vec<&str> = object::items(one, "/values").iter().filter_map(Value::as_str).collect();
+        let (name, operator) = (object::text(one, "/scopeName"), object::text(one, "/operator"));
+        match operator {
+            "Exists" => name.to_owned(),
+            operator => format!("{name} {operator} {}", values.join(",")).trim_end().to_owned(),
+        }
+    });
+    let scopes: Vec<String> = plain.chain(selected).collect();
+    let outside = match scopes.as_slice() {
+        [one] if one == "BestEffort" => Some("name requests in resources of a container: then it does not count them"),
+        [one] if one.starts_with("PriorityClass In ") => {
+            Some("use another priorityClassName: then it does not count them")
+        }
+        _ => None,
+    };
+    match scopes.as_slice() {
+        [] => (String::new(), None),
+        scopes => (format!("it counts only pods of the scope {}", scopes.join(" and ")), outside),
+    }
+}

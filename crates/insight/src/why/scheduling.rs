@@ -191,9 +191,12 @@ pub(super) fn unschedulable(world: &World, pod: &Value) -> Option<Finding> {
         ));
     }
     finding = finding.detail(fit::takers(world, &checked).unwrap_or_default());
+    let together = fit::together(world, pod, &checked);
+    finding = together.iter().fold(finding, |finding, (so, _)| finding.detail(so.clone()));
     for text in fit::advice(world, &checked, &edit(world, pod)) {
         finding = finding.advise(text);
     }
+    finding = together.into_iter().fold(finding, |finding, (_, do_it)| finding.advise(do_it));
     if !overhead.is_empty() {
         finding = finding.advise(format!("or use a RuntimeClass with less overhead: {}", edit(world, pod)));
     }

@@ -7,10 +7,12 @@ mod remedies;
 mod room;
 #[cfg(test)]
 mod tests;
+mod together;
 pub(super) mod volumes;
 
 pub(super) use remedies::advice;
 pub(super) use room::{init_that_asks, takers};
+pub(super) use together::told as together;
 
 use std::collections::HashMap;
 
@@ -96,6 +98,7 @@ pub(super) enum Obstacle {
     VolumeAffinity {
         volume: String,
         claim: String,
+        asks: String,
     },
     VolumeInUse {
         claim: String,
@@ -172,10 +175,8 @@ impl Obstacle {
             Self::SpreadSkew { key, domain, here, least, most, few: None } => format!(
                 "is in {key}={domain}, which has {here} of these pods already while another has {least}: one more would be over maxSkew={most}"
             ),
-            Self::VolumeAffinity { volume, claim } => {
-                format!(
-                    "cannot have the volume {volume} of claim {claim}: the volume's nodeAffinity is for other nodes"
-                )
+            Self::VolumeAffinity { volume, claim, asks } => {
+                format!("cannot have the volume {volume} of claim {claim}: its nodeAffinity is for {asks}")
             }
             Self::VolumeElsewhere { claim, class, volumes } => {
                 let there = match volumes.is_empty() {

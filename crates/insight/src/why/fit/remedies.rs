@@ -3,7 +3,7 @@
 use ferry_meta::object;
 
 use super::super::named;
-use super::{Checked, Obstacle};
+use super::{Checked, Obstacle, together, volumes};
 use crate::world::World;
 
 /// What can be done: about the nodes that are meant, and of these about those with the least in their way.
@@ -12,6 +12,7 @@ pub(in super::super) fn advice(world: &World, checked: &[Checked<'_>], edit: &st
         checked.iter().filter(|one| !one.obstacles.iter().any(Obstacle::is_choice)).collect();
     let candidates: Vec<&Checked<'_>> = if meant.is_empty() { checked.iter().collect() } else { meant };
     let least = candidates.iter().map(|one| one.obstacles.len()).filter(|count| *count > 0).min().unwrap_or(0);
+    let apart = together::volumes_apart(world, checked).is_some();
     let mut found: Vec<String> = Vec::new();
     // What is in the way on several nodes is told for the first of them.
     let mut told: Vec<&Obstacle> = Vec::new();
@@ -21,6 +22,10 @@ pub(in super::super) fn advice(world: &World, checked: &[Checked<'_>], edit: &st
                 continue;
             }
             told.push(obstacle);
+            // It is told of all nodes together.
+            if apart && matches!(obstacle, Obstacle::VolumeAffinity { .. }) {
+                continue;
+            }
             for text in remedy(world, one.node, obstacle, edit) {
                 if !found.contains(&text) {
                     found.push(text);
@@ -146,9 +151,10 @@ fn remedy(world: &World, node: &str, obstacle: &Obstacle, edit: &str) -> Vec<Str
             format!("make room where there are fewer of these pods (kubectl get nodes -L {key}), or add a node there"),
             format!("or raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway: {edit}"),
         ],
-        Obstacle::VolumeAffinity { volume, .. } => vec![format!(
-            "bring back a node that the volume is for: kubectl get pv {volume} -o yaml shows its nodeAffinity"
-        )],
+        Obstacle::VolumeAffinity { volume, asks, .. } => match volumes::nodes_of(world, volume).as_slice() {
+            [] => one(format!("bring back, or add, a node with {asks}: the volume {volume} is for no other")),
+            there => one(format!("see what keeps the pod from {}, which the volume {volume} is for", named(there))),
+        },
         Obstacle::VolumeInUse { by, .. } => one(format!("end {by} first")),
         Obstacle::Capacity { claim, .. } => vec![
             format!("make room for the driver on {node}, or add a node with more: kubectl get csistoragecapacities -A"),

@@ -25,11 +25,12 @@ pub(super) fn obstacles(world: &World, pod: &Value, node: &Value) -> Vec<Obstacl
         }
         let affinity =
             world.find("persistentvolumes", volume).and_then(|volume| volume.pointer("/spec/nodeAffinity/required"));
+        let asks = affinity.map(super::node_terms).unwrap_or_default();
         let affinity = affinity.and_then(|affinity| serde_json::from_value::<NodeSelector>(affinity.clone()).ok());
         if let (Some(affinity), Some(typed)) = (affinity, &typed)
             && !node_selector::selects(&affinity, typed)
         {
-            found.push(Obstacle::VolumeAffinity { volume: volume.to_owned(), claim: name.clone() });
+            found.push(Obstacle::VolumeAffinity { volume: volume.to_owned(), claim: name.clone(), asks });
         }
         let alone = object::items(claim, "/spec/accessModes").iter().any(|mode| mode == "ReadWriteOncePod");
         let user = world.all(crate::gather::ALL_PODS).iter().find(|other| {
@@ -44,6 +45,17 @@ pub(super) fn obstacles(world: &World, pod: &Value, node: &Value) -> Vec<Obstacl
         }
     }
     found
+}
+
+/// The nodes that a volume is for.
+pub(super) fn nodes_of<'a>(world: &'a World, volume: &str) -> Vec<&'a str> {
+    let required = world.find("persistentvolumes", volume).and_then(|one| one.pointer("/spec/nodeAffinity/required"));
+    let required = required.and_then(|required| serde_json::from_value::<NodeSelector>(required.clone()).ok());
+    let Some(required) = required else { return Vec::new() };
+    let is_for = |node: &&Value| {
+        serde_json::from_value::<Node>((*node).clone()).is_ok_and(|node| node_selector::selects(&required, &node))
+    };
+    world.all("nodes").iter().filter(is_for).map(object::name).collect()
 }
 
 /// What drivers that tell of their room have for a claim on a node.

@@ -21,6 +21,7 @@ mod told_pods;
 mod told_services;
 mod told_storage;
 mod well;
+mod window;
 mod workloads;
 
 use serde_json::Value;
