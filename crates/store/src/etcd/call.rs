@@ -237,3 +237,16 @@ async fn some<T>(waited: &mut Option<BoxFuture<'static, T>>) -> T {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_due_is_not_waited_for() {
+        let mut due = std::pin::pin!(until(Some(Instant::now())));
+        assert!(futures::poll!(&mut due).is_ready());
+        let mut later = std::pin::pin!(until(Some(Instant::now() + Duration::from_secs(3600))));
+        assert!(futures::poll!(&mut later).is_pending());
+    }
+}

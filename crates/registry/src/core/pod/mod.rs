@@ -5,6 +5,7 @@ mod container;
 mod defaults;
 mod diff;
 mod environment;
+mod level;
 mod mount;
 mod overlaps;
 mod probe;
@@ -127,26 +128,6 @@ fn merge_label_keys(pod: &mut Value) {
     maps_mut(spec, "topologySpreadConstraints").for_each(apply);
 }
 
-/// Requests of the pod as a whole follow from its containers or its limits.
-fn default_pod_level_requests(pod: &mut Value) {
-    let at = Cursor::root(pod);
-    let resources = at.get("spec").get("resources");
-    if resources.map("requests").is_empty() && resources.map("limits").is_empty() {
-        return;
-    }
-    let mut requests = resources.map("requests").clone();
-    let totals = resources::total(&at.get("spec"), "requests");
-    for (name, total) in
-        totals.iter().filter(|(name, _)| *name == "cpu" || *name == "memory" || resources::is_huge_pages(name))
-    {
-        requests.entry(name.clone()).or_insert_with(|| total.to_string().into());
-    }
-    for (name, limit) in resources.map("limits") {
-        requests.entry(name.clone()).or_insert_with(|| limit.clone());
-    }
-    object_at(pod, &["spec", "resources"]).insert("requests".into(), Value::Object(requests));
-}
-
 impl Strategy for Pod {
     fn plain(&self) -> &Plain {
         &self.0
@@ -172,7 +153,7 @@ impl Strategy for Pod {
         common::set_generation(object, 1);
         app_armor::take_up(object);
         merge_label_keys(object);
-        default_pod_level_requests(object);
+        level::default_amounts(object);
         let spec = Cursor::root(object).get("spec");
         let mut status = json!({"phase": "Pending", "qosClass": QosClass::of_json(spec.value).as_str()});
         if !spec.array("schedulingGates").is_empty() {
@@ -199,7 +180,16 @@ impl Strategy for Pod {
                     None => spec.remove("ephemeralContainers"),
                 };
             }
-            "resize" => keep_all_but_size(object, old),
+            "resize" => {
+                keep_all_but_size(object, old);
+                level::default_amounts(object);
+            }
+            // Clients that do not know of amounts of the whole pod do not take them away.
+            "" => {
+                if let (None, Some(kept)) = (object.pointer("/spec/resources"), old.pointer("/spec/resources")) {
+                    object_at(object, &["spec"]).insert("resources".into(), kept.clone());
+                }
+            }
             _ => {}
         }
         common::keep(object, old, "status");
