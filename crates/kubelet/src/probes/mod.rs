@@ -53,6 +53,8 @@ impl Kind {
 struct Probed {
     health: Arc<watch::Sender<Health>>,
     stop: CancellationToken,
+    /// For those alone that have a container started again.
+    stop_restarting: CancellationToken,
 }
 
 /// The probes of one pod.
@@ -62,6 +64,8 @@ pub(crate) struct Probes {
     tasks: Tasks,
     clock: Clock,
     wake: Arc<Notify>,
+    /// Counts what was found out.
+    found: watch::Sender<u64>,
     counts: Arc<Counts>,
     running: Mutex<HashMap<String, Probed>>,
 }
@@ -85,6 +89,7 @@ impl Probes {
             tasks: tasks.clone(),
             clock: context.clock.clone(),
             wake,
+            found: watch::Sender::new(0),
             running: Mutex::default(),
         }
     }
@@ -128,6 +133,18 @@ impl Probes {
         }
     }
 
+    /// Changes when a probe finds that something has changed.
+    pub(crate) fn findings(&self) -> watch::Receiver<u64> {
+        self.found.subscribe()
+    }
+
+    /// A container that is about to end is not started again; whether it is ready still counts.
+    pub(crate) fn stop_restarting(&self) {
+        for probed in self.running.lock().values() {
+            probed.stop_restarting.cancel();
+        }
+    }
+
     pub(crate) fn stop(&self) {
         for probed in self.running.lock().values() {
             probed.stop.cancel();
@@ -144,6 +161,7 @@ impl Probes {
         });
         let health = Arc::new(watch::Sender::new(initial));
         let stop = self.tasks.stopping().child_token();
+        let stop_restarting = stop.child_token();
         let probes = [
             (Kind::Startup, container.startup_probe.clone()),
             (Kind::Readiness, container.readiness_probe.clone()),
@@ -155,6 +173,7 @@ impl Probes {
                 runtime: self.runtime.clone(),
                 recorder: self.recorder.clone(),
                 wake: self.wake.clone(),
+                found: self.found.clone(),
                 counts: self.counts.clone(),
                 clock: self.clock.clone(),
                 health: health.clone(),
@@ -162,12 +181,12 @@ impl Probes {
                 kind,
                 probe,
             };
-            let stop = stop.clone();
+            let stop = if kind == Kind::Readiness { stop.clone() } else { stop_restarting.clone() };
             self.tasks.spawn_until_stopped("probe", async move {
                 let _ = stop.run_until_cancelled(run.run()).await;
             });
         }
-        Probed { health, stop }
+        Probed { health, stop, stop_restarting }
     }
 }
 
@@ -193,6 +212,7 @@ struct Run {
     runtime: Arc<dyn Runtime>,
     recorder: Recorder,
     wake: Arc<Notify>,
+    found: watch::Sender<u64>,
     counts: Arc<Counts>,
     clock: Clock,
     health: Arc<watch::Sender<Health>>,
@@ -302,6 +322,7 @@ impl Run {
             *health != before
         });
         if changed {
+            self.found.send_modify(|count| *count += 1);
             self.wake.notify_one();
         }
     }

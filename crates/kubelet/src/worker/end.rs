@@ -1,5 +1,6 @@
 //! The end of a pod: stop what runs, say how it ended, give back what it held.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use ferry_client::write;
@@ -28,7 +29,9 @@ impl Worker {
             self.end_reason = late.map(|why| EndReason { why, disrupts: None });
         }
         self.report(state, false);
-        self.probes.stop();
+        // A kubelet that was started again asks again.
+        self.probes.follow(&self.pod, state, self.context.host_address());
+        self.probes.stop_restarting();
         let grace = self.mailbox.grace().unwrap_or_else(|| pod::grace_seconds(&self.pod));
         let mailbox = self.mailbox.clone();
         let stopped = tokio::select! {
@@ -36,10 +39,12 @@ impl Worker {
             // Someone wants it gone sooner: begin again with less time.
             () = mailbox.ends_before(Some(grace)) => false,
             () = self.stop_all(state, grace) => true,
+            never = self.tell_readiness(state) => match never {},
         };
         if !stopped {
             return Next::Look;
         }
+        self.probes.stop();
         match self.context.runtime.pod(&self.uid).await {
             Ok(after) if after.running().next().is_none() && !after.sandboxes.iter().any(|s| s.ready) => {
                 self.report_end(&after).await;
@@ -49,6 +54,15 @@ impl Worker {
             // Something could not be stopped; try again rather than spin.
             _ => Next::Wait(self.later(RETRY)),
         }
+    }
+
+    /// A pod that ends serves the connections that it has. As soon as it is not ready any more, new ones go elsewhere.
+    async fn tell_readiness(&self, state: &PodState) -> Infallible {
+        let mut findings = self.probes.findings();
+        while findings.changed().await.is_ok() {
+            self.reporter.report(&self.make_status(state, false));
+        }
+        std::future::pending().await
     }
 
     async fn stop_all(&self, state: &PodState, grace: i64) {

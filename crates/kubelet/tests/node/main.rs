@@ -171,6 +171,7 @@ async fn pods_live_and_die_on_a_real_node() {
         the_server_answers(&node),
         evictions::a_pod_over_its_own_limits_goes(&node),
         endings::hooks_of_sidecars_run_at_once(&node),
+        endings::a_pod_that_ends_tells_when_it_is_not_ready(&node),
     );
     a_dead_sandbox_is_replaced(&node, &containerd).await;
     let node = containers_outlive_the_kubelet(node, &containerd).await;
