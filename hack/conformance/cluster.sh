@@ -34,6 +34,11 @@ start_several() {
   "$ferry" cluster create "$several" --clusters-dir "$clusters" --kubeconfig "$kubeconfig" --servers "$servers" --nodes "$((nodes - servers))" "${mirrors[@]}" \
     >"$results/up.log" 2>&1 9>&- || { cat "$results/up.log" >&2; fail "the cluster did not start; its logs are in $clusters/$several"; }
   cat "$results/up.log"
+  # Tests of traffic between zones want three; each node is one.
+  local node
+  for node in $("$cache/kubectl" --kubeconfig "$kubeconfig" get nodes -o name); do
+    "$cache/kubectl" --kubeconfig "$kubeconfig" label "$node" topology.kubernetes.io/zone="zone-${node#*/}" >/dev/null
+  done
 }
 
 # keep_logs : what the cluster said, beside the results.

@@ -43,7 +43,7 @@ run_tests() {
   # In the background, so that a signal to this script is heard at once.
   HOME="$temporary" TMPDIR="$temporary" KUBECONFIG="$kubeconfig" KUBE_TEST_REPO_LIST="$results/repo-list.yaml" \
     "$suite/bin/ginkgo" --procs="$processes" --no-color -v --timeout=24h --focus="$focus" "$suite/bin/e2e.test" -- \
-    --provider=skeleton --kubeconfig="$kubeconfig" --kubectl-path="$kubectl" --disable-log-dump --dump-logs-on-failure=false \
+    --provider=skeleton --num-nodes="$nodes" --kubeconfig="$kubeconfig" --kubectl-path="$kubectl" --disable-log-dump --dump-logs-on-failure=false \
     --report-dir="$results/junit/$part" --e2e-output-dir="$temporary" >"$results/$part.log" 2>&1 9>&- &
   echo $! >"$ginkgo_pid"
   { tail -n +1 -f --pid="$!" "$results/$part.log" | read_outcomes "$rung" "$count"; } 9>&- &
