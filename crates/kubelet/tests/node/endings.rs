@@ -10,7 +10,8 @@ use crate::{Node, condition, is_ready, shell};
 /// again are not asked any more.
 pub(crate) async fn a_pod_that_ends_tells_when_it_is_not_ready(node: &Node) {
     let folder = node.config.root_dir.join("ending");
-    let main = "touch /ready; trap 'rm /ready; while ! test -e /shared/end; do sleep 1; done; exit 0' TERM; sleep 1000 & wait";
+    let main =
+        "touch /ready; trap 'rm /ready; while ! test -e /shared/end; do sleep 1; done; exit 0' TERM; sleep 1000 & wait";
     let exec = json!({"exec": {"command": ["test", "-e", "/ready"]}, "periodSeconds": 1, "failureThreshold": 1,
         "initialDelaySeconds": 1});
     let key = node
