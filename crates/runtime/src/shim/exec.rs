@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedReadHalf;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::Shim;
 use super::container::{Container, Input, Source, piped, until_ready};
@@ -15,6 +16,10 @@ use crate::protocol::{Exec, ExecOutcome, Frame, Kind, read_frame, write_frame};
 
 /// A command may leave others behind that hold its pipes.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+/// Whoever attaches and closes the input leaves, once the container has said nothing for so long,
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// or has said something for so long.
+const LONGEST_WORDS: Duration = Duration::from_secs(1);
 
 pub(super) async fn refuse(mut stream: UnixStream, error: String) -> std::io::Result<()> {
     write_frame(&mut stream, &refusal(error)).await
@@ -172,7 +177,8 @@ async fn type_into(mut frames: mpsc::Receiver<Frame>, input: &mut Option<Rc<Inpu
     false
 }
 
-/// Joins a container's own streams until it ends or the other side goes away.
+/// Joins a container's own streams until it ends or the other side goes away. Closing the input is leaving, too, unless it closes the
+/// container's: its output is then awaited.
 pub(super) async fn attach(container: Rc<Container>, stdin: bool, stream: UnixStream) -> std::io::Result<()> {
     let mut output = container.listen();
     let (read, mut write) = stream.into_split();
@@ -182,19 +188,22 @@ pub(super) async fn attach(container: Rc<Container>, stdin: bool, stream: UnixSt
     if !stdin && !matches!(input.as_deref(), Some(Input::Terminal(_))) {
         input = None;
     }
+    let passes_on = container.stdin_once && !matches!(input.as_deref(), Some(Input::Terminal(_)));
     let once = container.clone();
     let mut typed = tokio::task::spawn_local(async move {
         let closed = type_into(frames, &mut input, None).await;
-        if stdin && once.stdin_once {
+        if stdin && passes_on {
             once.input.borrow_mut().take();
         }
         closed
     });
     let mut typing = true;
+    let mut leaves: Option<Instant> = None;
     loop {
         tokio::select! {
             frame = output.recv() => match frame {
-                Some(frame) => write_frame(&mut write, &frame).await?,
+                Some(frame) if leaves.is_none_or(|latest| Instant::now() < latest) => write_frame(&mut write, &frame).await?,
+                Some(_) => break left(&mut write).await?,
                 None => {
                     let code = container.exit.get().map_or(255, |exit| exit.code);
                     write_frame(&mut write, &Frame::end(&ExecOutcome { code, error: None })).await?;
@@ -206,10 +215,16 @@ pub(super) async fn attach(container: Rc<Container>, stdin: bool, stream: UnixSt
                 if !ended.unwrap_or(false) {
                     break;
                 }
+                leaves = (stdin && !passes_on).then(|| Instant::now() + LONGEST_WORDS);
             }
+            () = tokio::time::sleep(LAST_WORDS), if leaves.is_some() => break left(&mut write).await?,
         }
     }
     typed.abort();
     drop(listener);
     Ok(())
+}
+
+async fn left(write: &mut OwnedWriteHalf) -> std::io::Result<()> {
+    write_frame(write, &Frame::end(&ExecOutcome { code: 0, error: None })).await
 }

@@ -180,6 +180,20 @@ pub async fn streams(kubelet: &mut Kubelet) {
     assert_eq!(String::from_utf8_lossy(&out), "read words\n");
     assert_eq!(kubelet.ended(&reader).await.exit_code, 0);
 
+    // Whose input stays open for others goes on without the one that leaves.
+    let mut config = kubelet.container_config("listener", "while read line; do echo read $line; done; exit 7");
+    config.stdin = true;
+    let listener = kubelet.run(&pod, config).await;
+    for words in ["first", "second"] {
+        let container_id = listener.clone();
+        let request = v1::AttachRequest { container_id, stdin: true, stdout: true, stderr: true, tty: false };
+        let url = kubelet.client.attach(request).await.expect("an address").url;
+        let [_, out, _, status] = streaming_client::channels_closed(&url, format!("{words}\n").as_bytes()).await;
+        assert_eq!(String::from_utf8_lossy(&out), format!("read {words}\n"));
+        assert!(String::from_utf8_lossy(&status).contains("Success"), "{}", String::from_utf8_lossy(&status));
+    }
+    assert_eq!(kubelet.status(&listener).await.state(), v1::ContainerState::ContainerRunning);
+
     let forward = || v1::PortForwardRequest { pod_sandbox_id: pod.clone(), port: vec![8080] };
     let url = kubelet.client.port_forward(forward()).await.expect("an address").url;
     let (output, error) = streaming_client::forward(&url, 8080, b"ping\n").await;

@@ -15,13 +15,22 @@ fn host(url: &str) -> (&str, &str) {
 
 /// Talks over a WebSocket: sends `input`, gives what came on each channel.
 pub async fn channels(url: &str, input: &[u8]) -> [Vec<u8>; 4] {
+    let input = (!input.is_empty()).then(|| [&[0], input].concat());
+    talk(url, "v4.channel.k8s.io", input.into_iter().collect()).await
+}
+
+/// The same, and closes the input behind it.
+pub async fn channels_closed(url: &str, input: &[u8]) -> [Vec<u8>; 4] {
+    talk(url, "v5.channel.k8s.io", vec![[&[0], input].concat(), vec![255, 0]]).await
+}
+
+async fn talk(url: &str, protocol: &str, messages: Vec<Vec<u8>>) -> [Vec<u8>; 4] {
     let (address, _) = host(url);
     let mut request = url.replace("http://", "ws://").into_client_request().expect("a request");
-    request.headers_mut().insert("sec-websocket-protocol", "v4.channel.k8s.io".parse().expect("a value"));
+    request.headers_mut().insert("sec-websocket-protocol", protocol.parse().expect("a value"));
     let stream = TcpStream::connect(address).await.expect("a connection");
     let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await.expect("a WebSocket");
-    if !input.is_empty() {
-        let message = [&[0], input].concat();
+    for message in messages {
         socket.send(Message::Binary(message.into())).await.expect("sent");
     }
     let mut seen = [const { Vec::new() }; 4];
