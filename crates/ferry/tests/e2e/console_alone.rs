@@ -181,7 +181,8 @@ pub fn a_past_moment_has_tables_maps_and_lanes() {
     // What is gone still has its history, by author.
     browser.open("#/o/api/v1/namespaces/past/pods/web");
     browser.sees("Below is what is still known of it.");
-    browser.until("document.querySelectorAll('details.panel').length === 2");
+    // Created, asked to go, removed.
+    browser.until("document.querySelectorAll('details.panel').length === 3");
     browser.until("[...document.querySelectorAll('details.panel')].every((one) => (one.open = true)) && [...document.querySelectorAll('.diff .add')].some((one) => one.innerText.includes('example.test/none'))");
     browser.sees("by admin");
     browser.picture("gone");
