@@ -1,5 +1,7 @@
 //! Which pods and claims a quota is about.
 
+use std::collections::BTreeSet;
+
 use ferry_meta::object::{items, text};
 use serde_json::Value;
 
@@ -15,17 +17,35 @@ pub fn matches(quota: &Value, measure: Measure, object: &Value) -> bool {
     scopes.chain(selected).all(|(scope, operator, values)| match measure {
         Measure::Pod => pod_in_scope(object, scope, operator, values),
         Measure::Claim if scope == "VolumeAttributesClass" => {
-            compare(text(object, "/spec/volumeAttributesClassName"), operator, values)
+            let classes = attributes_classes(object);
+            match operator {
+                _ if classes.is_empty() => compare("", operator, values),
+                _ => classes.iter().any(|class| compare(class, operator, values)),
+            }
         }
         _ => false,
     })
 }
 
+/// The class that a claim asks for, the one that its volume has, and the one on the way between them: the claim counts for each.
+pub fn attributes_classes(claim: &Value) -> BTreeSet<&str> {
+    let places = [
+        "/spec/volumeAttributesClassName",
+        "/status/currentVolumeAttributesClassName",
+        "/status/modifyVolumeStatus/targetVolumeAttributesClassName",
+    ];
+    places.iter().map(|place| text(claim, place)).filter(|class| !class.is_empty()).collect()
+}
+
+/// Whether a pod is to end by itself: the scopes Terminating and NotTerminating.
+pub fn is_terminating(pod: &Value) -> bool {
+    pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds >= 0)
+}
+
 fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: &[Value]) -> bool {
-    let terminating = pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|s| s >= 0);
     match scope {
-        "Terminating" => terminating,
-        "NotTerminating" => !terminating,
+        "Terminating" => is_terminating(pod),
+        "NotTerminating" => !is_terminating(pod),
         "BestEffort" => is_best_effort(pod),
         "NotBestEffort" => !is_best_effort(pod),
         "PriorityClass" => compare(text(pod, "/spec/priorityClassName"), operator, values),

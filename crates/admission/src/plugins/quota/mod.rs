@@ -53,6 +53,8 @@ struct Asked<'a> {
     group: &'a str,
     resource: &'a str,
     object: &'a Value,
+    old: Option<&'a Value>,
+    usage: Amounts,
     /// What it takes more than before; an update may give something back.
     delta: Amounts,
 }
@@ -61,12 +63,23 @@ impl<'a> Asked<'a> {
     fn of(request: &'a Request<'_>) -> Option<Self> {
         let (group, resource) = (request.resource.group.as_str(), request.resource.resource.as_str());
         let measure = Measure::of(group, resource);
-        let handled = matches!(
-            (request.operation, measure, request.subresource),
+        let object = request.object.as_deref()?;
+        let old = request.old.filter(|_| request.operation == Operation::Update);
+        let handled = match (request.operation, measure, request.subresource) {
             (Operation::Create, _, "")
-                | (Operation::Update, Measure::Service | Measure::Claim, "")
-                | (Operation::Update, Measure::Pod, "resize")
-        );
+            | (Operation::Update, Measure::Service | Measure::Claim, "")
+            | (Operation::Update, Measure::Pod, "resize") => true,
+            // It may come into the scope of other quotas.
+            (Operation::Update, Measure::Pod, "") => {
+                old.is_some_and(|old| scope::is_terminating(old) != scope::is_terminating(object))
+            }
+            (Operation::Update, Measure::Claim, "status") => old.is_some_and(|old| {
+                let allocated = |claim: &Value| text(claim, "/status/allocatedResources/storage").to_owned();
+                scope::attributes_classes(old) != scope::attributes_classes(object)
+                    || allocated(old) != allocated(object)
+            }),
+            _ => false,
+        };
         // Events come and go by themselves, and reviews are never stored.
         let uncounted = matches!(
             (group, resource),
@@ -75,17 +88,26 @@ impl<'a> Asked<'a> {
         if !handled || uncounted || request.namespace.is_empty() {
             return None;
         }
-        let object = request.object.as_deref()?;
         let now = ferry_meta::time::now();
-        let mut delta = measure.usage(group, resource, object, now);
-        if let Some(old) = request.old.filter(|_| request.operation == Operation::Update) {
+        let mut usage = measure.usage(group, resource, object, now);
+        let mut delta = usage.clone();
+        if let Some(old) = old {
             for (key, before) in measure.usage(group, resource, old, now) {
                 let now = delta.get(&key).cloned().unwrap_or_default();
                 delta.insert(key, now.sub(&before));
             }
         }
+        usage.retain(|_, amount| !amount.is_zero());
         delta.retain(|_, amount| !amount.is_zero());
-        Some(Self { measure, group, resource, object, delta })
+        Some(Self { measure, group, resource, object, old, usage, delta })
+    }
+
+    /// What the request adds to a quota: all of it where the object was not in the quota's scope before.
+    fn added(&self, quota: &Value) -> &Amounts {
+        match self.old {
+            Some(old) if !scope::matches(quota, self.measure, old) => &self.usage,
+            _ => &self.delta,
+        }
     }
 
     /// The quota resources of a quota's status that this request can take.
@@ -101,7 +123,7 @@ impl<'a> Asked<'a> {
     fn reserve(&self, quota: &Value) -> Result<Option<Value>, String> {
         let concerned = self.concerned(quota);
         let (hard, used) = (amounts(quota, "/status/hard"), amounts(quota, "/status/used"));
-        let mut wanted = self.delta.clone();
+        let mut wanted = self.added(quota).clone();
         wanted.retain(|key, _| concerned.contains(key));
         if wanted.is_empty() {
             return Ok(None);
@@ -209,7 +231,8 @@ impl Plugin for ResourceQuota {
         if let Some((key, _)) = negative.iter().find(|(_, amount)| amount.is_negative()) {
             return Err(request.forbidden(format_args!("quota usage is negative for resource(s): {key}")));
         }
-        if interesting.is_empty() || asked.delta.is_empty() {
+        interesting.retain(|quota| !asked.added(quota).is_empty());
+        if interesting.is_empty() {
             return Ok(());
         }
         let queue = self.queue(request.namespace);

@@ -142,3 +142,47 @@ fn priority_scopes_select_by_class() {
         assert_eq!(scope::matches(&quota(operator, values), Measure::Pod, &pod(class)), want, "{operator} {class}");
     }
 }
+
+#[tokio::test]
+async fn what_comes_into_the_scope_of_a_quota_is_charged_whole() {
+    let scoped = |name: &str, scope: Value, hard: &str| {
+        let mut quota = quota(
+            name,
+            json!({"pods": hard, "persistentvolumeclaims": hard}),
+            json!({"pods": "0", "persistentvolumeclaims": "0"}),
+        );
+        quota["spec"]["scopeSelector"] = json!({"matchExpressions": [scope]});
+        quota
+    };
+    let class = |class: &str| json!({"scopeName": "VolumeAttributesClass", "operator": "In", "values": [class]});
+    let ending = json!({"scopeName": "Terminating", "operator": "Exists"});
+    let (store, plugin) = cluster(
+        &[scoped("ending", ending, "1"), scoped("gold", class("gold"), "1"), scoped("silver", class("silver"), "0")],
+        0,
+    );
+    let used = |quota: &str, what: &str| store.quotas.lock()[quota]["status"]["used"][what].clone();
+
+    let pod = |deadline: Value| json!({"metadata": {"name": "p", "resourceVersion": "1"}, "spec": {"activeDeadlineSeconds": deadline, "containers": [{"name": "c"}]}});
+    let update = |subresource: &str, plural: &str, old: &Value, new: &Value| {
+        Case::update("", plural, "a", new.clone(), old.clone()).at(subresource)
+    };
+    assert_eq!(refusal(&plugin, update("", "pods", &pod(json!(null)), &pod(json!(5)))).await, None);
+    assert_eq!(used("ending", "pods"), "1");
+    let want = "exceeded quota: ending, requested: pods=1, used: pods=1, limited: pods=1";
+    assert_eq!(refusal(&plugin, update("", "pods", &pod(json!(null)), &pod(json!(5)))).await.as_deref(), Some(want));
+    assert_eq!(
+        refusal(&plugin, update("", "pods", &pod(json!(5)), &pod(json!(4)))).await,
+        None,
+        "it was in the scope before"
+    );
+
+    let claim = |asked: &str, has: &str| json!({"metadata": {"name": "c", "resourceVersion": "1"}, "spec": {"volumeAttributesClassName": asked}, "status": {"currentVolumeAttributesClassName": has}});
+    let plural = "persistentvolumeclaims";
+    assert_eq!(refusal(&plugin, update("status", plural, &claim("", ""), &claim("", "gold"))).await, None);
+    assert_eq!(used("gold", plural), "1");
+    let want = "exceeded quota: silver, requested: persistentvolumeclaims=1, used: persistentvolumeclaims=0, limited: persistentvolumeclaims=0";
+    assert_eq!(
+        refusal(&plugin, update("", plural, &claim("gold", "gold"), &claim("silver", "gold"))).await.as_deref(),
+        Some(want)
+    );
+}
