@@ -225,8 +225,8 @@ impl ApiServer {
     }
 
     /// A client without sockets: its requests pass the same pipeline and prove themselves by this token.
-    pub fn client(&self, token: &str) -> kube::Client {
-        inprocess::InProcess::new(self.core.clone(), token).client()
+    pub fn client(&self, token: &str, component: &str) -> kube::Client {
+        inprocess::InProcess::new(self.core.clone(), token, component).client()
     }
 
     /// Writes what every cluster starts with. `token` is that of a caller in system:masters; `endpoint` is where pods

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use http::header::USER_AGENT;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -41,13 +42,19 @@ pub async fn config(path: Option<&Path>) -> Result<Config> {
     }
 }
 
-pub async fn client(path: Option<&Path>) -> Result<Client> {
-    connect(config(path).await?)
+pub async fn client(path: Option<&Path>, component: &str) -> Result<Client> {
+    connect(introduced(config(path).await?, component)?)
+}
+
+/// The name under which writes are told of, in the managed fields of objects and in audit logs: that of upstream's component.
+pub fn introduced(mut config: Config, component: &str) -> Result<Config> {
+    config.headers.push((USER_AGENT, format!("{component}/v1.37.0").parse()?));
+    Ok(config)
 }
 
 /// The same, of a server at another address than the kubeconfig says.
-pub async fn client_of(path: Option<&Path>, master: Option<&str>) -> Result<Client> {
-    let mut access = config(path).await?;
+pub async fn client_of(path: Option<&Path>, master: Option<&str>, component: &str) -> Result<Client> {
+    let mut access = introduced(config(path).await?, component)?;
     if let Some(server) = master {
         access.cluster_url = server.parse().context("--master is not a valid server address")?;
     }
@@ -65,8 +72,8 @@ pub fn connect(config: Config) -> Result<Client> {
 
 /// A client of a node: whichever of the servers answers, known by the cluster's CA as `kubernetes`, and the certificate of the
 /// moment shown to it.
-pub fn connect_to(servers: Servers, tls: &rustls::ClientConfig) -> Result<Client> {
-    let config = Config::new("https://kubernetes".parse()?);
+pub fn connect_to(servers: Servers, tls: &rustls::ClientConfig, component: &str) -> Result<Client> {
+    let config = introduced(Config::new("https://kubernetes".parse()?), component)?;
     let mut tls = tls.clone();
     // A resumed session would show the certificate of the one before.
     tls.resumption = rustls::client::Resumption::disabled();

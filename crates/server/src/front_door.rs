@@ -142,11 +142,11 @@ impl FrontDoor {
         let endpoint = Endpoint { address: options.advertise, port: options.port };
         let master = loopback.issue(UserInfo::new("system:apiserver", &[MASTERS]));
         server.bootstrap(&master, Some(endpoint)).await.context("cannot write what every cluster starts with")?;
-        legacy_tokens::track(server.client(&master))
+        legacy_tokens::track(server.client(&master, "kube-apiserver"))
             .await
             .context("cannot write since when uses of tokens are known")?;
-        legacy_tokens::note_uses(server.client(&master), uses, tasks);
-        trust::publish(server.client(&master), options.authorities, tasks)
+        legacy_tokens::note_uses(server.client(&master, "kube-apiserver"), uses, tasks);
+        trust::publish(server.client(&master, "kube-apiserver"), options.authorities, tasks)
             .await
             .context("cannot write what servers behind this one trust")?;
         Ok(Self { server, loopback, _socket: socket })
@@ -155,7 +155,7 @@ impl FrontDoor {
     /// What gives out clients of this process for as long as it runs.
     pub fn clients(&self) -> impl Fn(UserInfo) -> kube::Client + Send + Sync + 'static {
         let (server, loopback) = (self.server.clone(), self.loopback.clone());
-        move |user| server.client(&loopback.issue(user))
+        move |user| client(&server, &loopback, user)
     }
 
     /// What such a client presents.
@@ -165,7 +165,25 @@ impl FrontDoor {
 
     /// A client of this process that acts as a user, through the same door as everyone.
     pub fn client(&self, user: UserInfo) -> kube::Client {
-        self.server.client(&self.loopback.issue(user))
+        client(&self.server, &self.loopback, user)
+    }
+}
+
+fn client(server: &ApiServer, loopback: &LoopbackTokens, user: UserInfo) -> kube::Client {
+    let component = component(&user.name);
+    server.client(&loopback.issue(user), component)
+}
+
+/// Under which name a component's writes stand in managed fields: upstream's, for people look for it there.
+fn component(user: &str) -> &'static str {
+    match user.strip_prefix("system:").unwrap_or_default() {
+        "apiserver" => "kube-apiserver",
+        "kube-scheduler" => "kube-scheduler",
+        "kube-proxy" => "kube-proxy",
+        "kube-controller-manager" => "kube-controller-manager",
+        account if account.starts_with("serviceaccount:kube-system:") => "kube-controller-manager",
+        node if node.starts_with("node:") => "kubelet",
+        _ => "ferry",
     }
 }
 

@@ -20,6 +20,7 @@ use ferry_connections::Peer;
 pub(crate) struct InProcess {
     core: Arc<Core>,
     authorization: Option<HeaderValue>,
+    agent: Option<HeaderValue>,
     /// What a caller brought that these requests are made for.
     caller: Option<Arc<Caller>>,
 }
@@ -49,12 +50,14 @@ const OF_ONE_REQUEST: [HeaderName; 12] = [
 ];
 
 impl InProcess {
-    pub(crate) fn new(core: Arc<Core>, token: &str) -> Self {
+    /// `component`: under whose name its writes are told of.
+    pub(crate) fn new(core: Arc<Core>, token: &str, component: &str) -> Self {
         let mut authorization = HeaderValue::from_str(&format!("Bearer {token}")).ok();
         if let Some(value) = &mut authorization {
             value.set_sensitive(true);
         }
-        Self { core, authorization, caller: None }
+        let agent = HeaderValue::from_str(&format!("{component}/v1.37.0")).ok();
+        Self { core, authorization, agent, caller: None }
     }
 
     /// Its requests prove themselves as the caller of another request did, and may do what that caller may.
@@ -62,7 +65,7 @@ impl InProcess {
         let mut headers = headers.clone();
         OF_ONE_REQUEST.iter().for_each(|name| drop(headers.remove(name)));
         let peer = Peer { connection: None, ..peer.clone() };
-        Self { core, authorization: None, caller: Some(Arc::new(Caller { headers, peer })) }
+        Self { core, authorization: None, agent: None, caller: Some(Arc::new(Caller { headers, peer })) }
     }
 
     pub(crate) fn client(self) -> kube::Client {
@@ -91,6 +94,9 @@ impl tower_service::Service<Request<kube::client::Body>> for InProcess {
         let mut request = request.map(|body| body.map_err(|e| -> BoxError { e.into() }).boxed_unsync());
         if let Some(value) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, value.clone());
+        }
+        if let Some(agent) = &self.agent {
+            request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| agent.clone());
         }
         let mut peer = Peer::default();
         if let Some(caller) = &self.caller {

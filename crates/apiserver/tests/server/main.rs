@@ -139,7 +139,7 @@ impl Fixture {
     }
 
     fn client(&self) -> kube::Client {
-        self.server.client(&self.admin)
+        self.server.client(&self.admin, "test")
     }
 
     async fn call(

@@ -75,7 +75,7 @@ pub fn folder(data_dir: &Path) -> PathBuf {
 pub fn kubelet_client(membership: &Membership, servers: &Servers, pair: &Pair) -> Result<(Client, Arc<Current>)> {
     let current = Current::new(pair)?;
     let tls = client_tls(current.clone(), &membership.certificate_authority)?;
-    Ok((kubeconfig::connect_to(servers.clone(), &tls)?, current))
+    Ok((kubeconfig::connect_to(servers.clone(), &tls, "kubelet")?, current))
 }
 
 /// Runs the node; returns once it is Ready. What it started goes on with the group.
@@ -102,7 +102,7 @@ pub async fn start(config: &NodeConfig, membership: &Membership, tasks: &Tasks) 
     };
     let current = Current::new(&pair)?;
     let tls = client_tls(current.clone(), &membership.certificate_authority)?;
-    let proxy = kubeconfig::connect_to(servers.clone(), &tls)?;
+    let proxy = kubeconfig::connect_to(servers.clone(), &tls, "kube-proxy")?;
     certificates.keep(kubelet.clone(), wanted, current, tasks);
     let informers = Informers::new(proxy, tasks.clone());
 
@@ -155,7 +155,7 @@ fn serve_gateways(
         };
         let connected = Current::new(&pair).and_then(|current| {
             let tls = client_tls(current.clone(), &authority)?;
-            Ok((kubeconfig::connect_to(servers, &tls)?, current))
+            Ok((kubeconfig::connect_to(servers, &tls, "ferry-gateway")?, current))
         });
         match connected {
             Ok((client, current)) => {

@@ -69,7 +69,8 @@ fn autoscaling(options: &ControllerManagerOptions) -> Result<Autoscaling> {
 }
 
 async fn serve(options: &ControllerManagerOptions, controllers: Config) -> Result<()> {
-    let mut config = kubeconfig::config(options.access.kubeconfig.as_deref()).await?;
+    let config = kubeconfig::config(options.access.kubeconfig.as_deref()).await?;
+    let mut config = kubeconfig::introduced(config, "kube-controller-manager")?;
     if let Some(server) = &options.access.master {
         config.cluster_url = server.parse().context("--master is not a valid server address")?;
     }

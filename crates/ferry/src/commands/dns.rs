@@ -14,7 +14,9 @@ pub fn run(options: &DnsOptions) -> Result<()> {
 }
 
 async fn serve(options: &DnsOptions) -> Result<()> {
-    let client = kubeconfig::client_of(options.access.kubeconfig.as_deref(), options.access.master.as_deref()).await?;
+    let client =
+        kubeconfig::client_of(options.access.kubeconfig.as_deref(), options.access.master.as_deref(), "coredns")
+            .await?;
     let config = ferry_dns::Config {
         listen: options.listen.clone(),
         zone: options.cluster_domain.clone(),

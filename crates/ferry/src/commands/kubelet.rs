@@ -108,7 +108,7 @@ async fn serve(
     config: ferry_kubelet::Config,
     runtime: Option<embedded::Settings>,
 ) -> Result<()> {
-    let client = kubeconfig::client(options.kubeconfig.as_deref()).await?;
+    let client = kubeconfig::client(options.kubeconfig.as_deref(), "kubelet").await?;
     let name = config.node_name.clone();
     component::run("kubelet", async move |tasks: &Tasks| {
         if let Some(settings) = runtime {

@@ -38,7 +38,9 @@ fn configuration(options: &ProxyAloneOptions) -> Result<ferry_proxy::Config> {
 }
 
 async fn serve(options: &ProxyAloneOptions, mut config: ferry_proxy::Config) -> Result<()> {
-    let client = kubeconfig::client_of(options.access.kubeconfig.as_deref(), options.access.master.as_deref()).await?;
+    let client =
+        kubeconfig::client_of(options.access.kubeconfig.as_deref(), options.access.master.as_deref(), "kube-proxy")
+            .await?;
     component::run("proxy", async move |tasks: &Tasks| {
         let (node, informers) = (config.node_name.clone(), Informers::new(client.clone(), tasks.clone()));
         config.recorder = Some(Recorder::with_host(client, "kube-proxy", Some(&node), tasks));

@@ -55,7 +55,7 @@ fn election(options: &SchedulerOptions, file: &LeaderElection) -> LeaderElection
 async fn serve(options: &SchedulerOptions, configuration: Configuration) -> Result<()> {
     let given = configuration.client_connection.kubeconfig.as_str();
     let given = options.kubeconfig.as_deref().or_else(|| Some(Path::new(given)).filter(|_| !given.is_empty()));
-    let client = kubeconfig::client_of(given, options.master.as_deref()).await?;
+    let client = kubeconfig::client_of(given, options.master.as_deref(), "kube-scheduler").await?;
     let tasks = Tasks::new("scheduler");
     // Looked at before anything is asked of the server; who is elected builds it with the client that binds.
     configuration.build(&client, &[]).context("the configuration cannot be used")?;

@@ -17,7 +17,7 @@ pub fn run(options: &SimulateOptions) -> Result<()> {
     // One thread carries ten thousand nodes, and leaves the other cores to what is measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let client = kubeconfig::client(options.kubeconfig.as_deref()).await?;
+        let client = kubeconfig::client(options.kubeconfig.as_deref(), "kubelet").await?;
         let tasks = Tasks::new("simulator");
         let count = config.nodes;
         let simulation = ferry_simulator::start(config, client, &tasks);

@@ -49,6 +49,13 @@ pub fn three_pods_answer_behind_a_service(cluster: &mut Cluster) {
     wait_for_rollout(cluster);
     let pods = demo_pods(cluster);
     assert_eq!(pods.iter().filter(|p| is_ready(p)).count(), 3);
+    // Tools that compare what was asked with what is there leave out what upstream's components write, by these names.
+    for (what, managers) in [("deployment/nginx-demo", "kube-controller-manager"), (&*format!("pod/{}", name(&pods[0])), "kubelet")] {
+        let path = "jsonpath={.metadata.managedFields[*].manager}";
+        let told = cluster.kubectl(&["get", what, "--show-managed-fields", "-o", path]);
+        assert!(told.split_whitespace().any(|manager| manager == managers), "{what}: {told}");
+        assert!(!told.contains("unknown"), "{what}: {told}");
+    }
     let names: BTreeSet<String> = pods.iter().map(name).collect();
     let address = service_address(cluster);
     let host = until("every pod answers from the host", || {

@@ -281,7 +281,8 @@ pub(super) fn who(write: &Write) -> String {
     let account = write.user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
     let user = account.map_or(write.user.as_str(), |(_, name)| name);
     let agent = write.agent.split([' ', '/']).next().unwrap_or_default();
-    match agent.is_empty() || user.ends_with(agent) {
+    // Components are known by their names.
+    match agent.is_empty() || user.ends_with(agent) || write.user.starts_with("system:") {
         true => user.to_owned(),
         false => format!("{user} with {agent}"),
     }
