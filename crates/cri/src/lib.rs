@@ -5,6 +5,7 @@
 
 mod client;
 pub mod image_name;
+pub mod sysctl;
 
 pub use client::{ARCHIVE, ConnectError, CriClient, channel, endpoint};
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use ferry_cri::sysctl::dotted;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::pod;
@@ -49,24 +50,11 @@ fn namespace(name: &str) -> Option<&'static str> {
     }
 }
 
-/// `net/ipv4/conf/eth0.1/forwarding` is `net.ipv4.conf.eth0/1.forwarding`: the first separator tells how it is written.
-fn normal(name: &str) -> String {
-    if name.find(['.', '/']).is_none_or(|at| name.as_bytes()[at] == b'.') {
-        return name.to_owned();
-    }
-    let swapped = name.chars().map(|c| match c {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    });
-    swapped.collect()
-}
-
 /// What a pod sets. Runtimes know only names with dots.
 pub(crate) fn of_pod(pod: &Pod) -> HashMap<String, String> {
     let context = pod::spec(pod).security_context.as_ref();
     let set = context.and_then(|context| context.sysctls.as_ref()).into_iter().flatten();
-    set.map(|sysctl| (normal(&sysctl.name), sysctl.value.clone())).collect()
+    set.map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone())).collect()
 }
 
 /// Adds the node's defaults to what a pod sets itself, where the namespace is the pod's own.
@@ -110,7 +98,7 @@ impl Sysctls {
     pub fn allowing(patterns: &[String]) -> Result<Self, SysctlError> {
         let mut unsafe_ones = Vec::new();
         for pattern in patterns {
-            let name = normal(pattern);
+            let name = dotted(pattern);
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '/' | '_' | '-');
             let stem = name.strip_suffix('*').unwrap_or(&name);
             if stem.is_empty() || pattern.len() > 253 || !stem.chars().all(plain) {
@@ -128,7 +116,7 @@ impl Sysctls {
     pub fn defaults(given: &[(String, String)]) -> Result<Vec<(String, String)>, SysctlError> {
         let mut all: Vec<(String, String)> = Vec::new();
         for (given, value) in given {
-            let name = normal(given);
+            let name = dotted(given);
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '/' | '_' | '-');
             if name.is_empty() || name.len() > 253 || !name.chars().all(plain) {
                 return Err(SysctlError::Default(given.clone()));
@@ -162,7 +150,7 @@ impl Sysctls {
         let spec = pod::spec(pod);
         let wanted = spec.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
         let why = wanted.into_iter().flatten().find_map(|sysctl| {
-            let name = normal(&sysctl.name);
+            let name = dotted(&sysctl.name);
             if !self.is_allowed(&name) {
                 return Some(format!("{name:?} not allowlisted"));
             }

@@ -164,35 +164,5 @@ fn set(name: &str, value: &str) -> std::io::Result<()> {
     if !name.chars().all(plain) || name.contains("..") {
         return Err(std::io::Error::other("no name of a sysctl"));
     }
-    std::fs::write(Path::new("/proc/sys").join(file(name)), value)
-}
-
-/// `net.ipv4.conf.eth0/1.forwarding` is in `net/ipv4/conf/eth0.1/forwarding`. Who puts the slash first writes the file's own name.
-fn file(name: &str) -> String {
-    if name.find(['.', '/']).is_none_or(|at| name.as_bytes()[at] == b'/') {
-        return name.to_owned();
-    }
-    let swapped = name.chars().map(|c| match c {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    });
-    swapped.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::file;
-
-    #[test]
-    fn names_of_sysctls_are_those_of_files_with_dots_and_slashes_swapped() {
-        for (name, path) in [
-            ("kernel.shm_rmid_forced", "kernel/shm_rmid_forced"),
-            ("kernel/shm_rmid_forced", "kernel/shm_rmid_forced"),
-            ("net.ipv4.conf.eth0/1.forwarding", "net/ipv4/conf/eth0.1/forwarding"),
-            ("net/ipv4/conf/eth0.1/forwarding", "net/ipv4/conf/eth0.1/forwarding"),
-        ] {
-            assert_eq!(file(name), path);
-        }
-    }
+    std::fs::write(Path::new("/proc/sys").join(ferry_cri::sysctl::path(name)), value)
 }
