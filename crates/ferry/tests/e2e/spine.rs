@@ -50,7 +50,9 @@ pub fn three_pods_answer_behind_a_service(cluster: &mut Cluster) {
     let pods = demo_pods(cluster);
     assert_eq!(pods.iter().filter(|p| is_ready(p)).count(), 3);
     // Tools that compare what was asked with what is there leave out what upstream's components write, by these names.
-    for (what, managers) in [("deployment/nginx-demo", "kube-controller-manager"), (&*format!("pod/{}", name(&pods[0])), "kubelet")] {
+    for (what, managers) in
+        [("deployment/nginx-demo", "kube-controller-manager"), (&*format!("pod/{}", name(&pods[0])), "kubelet")]
+    {
         let path = "jsonpath={.metadata.managedFields[*].manager}";
         let told = cluster.kubectl(&["get", what, "--show-managed-fields", "-o", path]);
         assert!(told.split_whitespace().any(|manager| manager == managers), "{what}: {told}");
