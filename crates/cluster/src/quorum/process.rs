@@ -238,6 +238,8 @@ mod tests {
             let mut left = std::process::Command::new("sh");
             let mut left = left.args(["-c", "read line", &own]).stdin(Stdio::piped()).spawn().unwrap();
             let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+            // For a moment a program that has just been started has no words yet.
+            while fs::read(format!("/proc/{}/cmdline", left.id())).unwrap().is_empty() {}
             let pid_file = folder.path().join("etcd.pid");
             fs::write(&pid_file, other.id().to_string()).unwrap();
             end_left(data_dir.path(), run_dir.path()).unwrap();

@@ -163,7 +163,7 @@ fn what_fits_is_not_held_against_a_claim() {
     let user = (
         "pods",
         json!([pod(
-            json!({ "spec": { "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "x" } }] } })
+            json!({ "spec": { "nodeName": null, "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "x" } }] } })
         )]),
     );
     let first = "WaitForFirstConsumer";

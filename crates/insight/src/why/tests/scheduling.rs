@@ -231,7 +231,7 @@ fn nodes_are_looked_at() {
             "volume elsewhere",
             local,
             Reason::NoNodeFits,
-            &["cannot have the volume pv of claim data", "kubectl get pv pv"],
+            &["cannot have the volume pv of claim data", "bring back, or add, a node with kubernetes.io/hostname=gone"],
         ),
         ("one pod only", alone, Reason::NoNodeFits, &["the claim data, which only one pod may use: pod/first"]),
         (

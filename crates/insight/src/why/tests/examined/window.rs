@@ -140,15 +140,15 @@ fn quotas_count_what_they_are_for() {
         ["it counts only pods of the scope PriorityClass In high,higher", "use another priorityClassName", pods[0]];
     let scoped = json!({ "spec": { "scopeSelector": { "matchExpressions": [{ "scopeName": "PriorityClass", "operator": "In", "values": ["high", "higher"] }] } } });
     examine(&[
-        ("a quota of pods", "rs/web", refused("q", json!({})), Stuck(Reason::QuotaUsedUp), &pods),
+        ("a quota of pods", "replicaset/web", refused("q", json!({})), Stuck(Reason::QuotaUsedUp), &pods),
         (
             "a quota of pods without requests",
-            "rs/web",
+            "replicaset/web",
             refused("q", json!({ "spec": { "scopes": ["BestEffort"] } })),
             Stuck(Reason::QuotaUsedUp),
             &best,
         ),
-        ("a quota of a class", "rs/web", refused("q", scoped), Stuck(Reason::QuotaUsedUp), &class),
+        ("a quota of a class", "replicaset/web", refused("q", scoped), Stuck(Reason::QuotaUsedUp), &class),
     ]);
 }
 
