@@ -39,6 +39,8 @@ start_killer() {
 
 stop_killer() {
   local pid
+  # With it goes the sleep that it waits for.
+  [ -z "$killer" ] || pkill -P "$killer" || true
   for pid in $killer $balancer; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done
   killer=; balancer=
 }
